@@ -1,0 +1,155 @@
+#include "base/pool.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/mem.h"
+
+#if defined(__x86_64__)
+#define CPU_RELAX() __builtin_ia32_pause()
+#else
+#define CPU_RELAX() ((void)0)
+#endif
+
+/* Between ops of a decode step the next job comes within microseconds, so workers spin this long before they sleep.
+ * Past that, sleeping costs the next job a wake-up of some 50 us, which long work does not notice. */
+enum { SPIN_ROUNDS = 4000 };
+
+struct pool {
+    int n_threads;
+    pthread_t threads[POOL_MAX_THREADS];
+    int n_started;
+    pthread_mutex_t run_lock; /* one job at a time */
+
+    /* The job; written by the caller before `generation` moves, read by workers after. */
+    pool_tile_fn *fn;
+    void *arg;
+    struct cancel *cancel;
+    int n_tiles;
+
+    atomic_uint generation;
+    atomic_int next_tile;
+    atomic_int n_busy; /* workers that have not finished this generation */
+    atomic_bool quit;
+
+    pthread_mutex_t sleep_lock; /* guards only sleeping on `wake` */
+    pthread_cond_t wake;
+    atomic_int n_sleeping;
+};
+
+struct worker_start {
+    struct pool *pool;
+    int index;
+};
+
+static void run_tiles(struct pool *p, int worker)
+{
+    for (;;) {
+        if (cancel_poll(p->cancel)) return;
+        int tile = atomic_fetch_add_explicit(&p->next_tile, 1, memory_order_relaxed);
+        if (tile >= p->n_tiles) return;
+        p->fn(p->arg, tile, worker);
+    }
+}
+
+static unsigned wait_for_job(struct pool *p, unsigned seen)
+{
+    for (int i = 0; i < SPIN_ROUNDS; i++) {
+        unsigned g = atomic_load_explicit(&p->generation, memory_order_acquire);
+        if (g != seen) return g;
+        CPU_RELAX();
+    }
+    pthread_mutex_lock(&p->sleep_lock);
+    atomic_fetch_add(&p->n_sleeping, 1);
+    unsigned g;
+    while ((g = atomic_load(&p->generation)) == seen) pthread_cond_wait(&p->wake, &p->sleep_lock);
+    atomic_fetch_sub(&p->n_sleeping, 1);
+    pthread_mutex_unlock(&p->sleep_lock);
+    return g;
+}
+
+static void *worker_main(void *arg)
+{
+    struct worker_start start = *(struct worker_start *)arg;
+    mem_free(arg);
+    struct pool *p = start.pool;
+    unsigned seen = 0;
+    for (;;) {
+        seen = wait_for_job(p, seen);
+        if (atomic_load(&p->quit)) return NULL;
+        run_tiles(p, start.index);
+        atomic_fetch_sub_explicit(&p->n_busy, 1, memory_order_release);
+    }
+}
+
+static void announce(struct pool *p)
+{
+    atomic_fetch_add(&p->generation, 1);
+    if (atomic_load(&p->n_sleeping) > 0) {
+        pthread_mutex_lock(&p->sleep_lock);
+        pthread_cond_broadcast(&p->wake);
+        pthread_mutex_unlock(&p->sleep_lock);
+    }
+}
+
+utter_status pool_create(struct pool **out, int n_threads, struct error *e)
+{
+    *out = NULL;
+    if (n_threads < 1 || n_threads > POOL_MAX_THREADS)
+        return error_set(e, UTTER_INVALID_ARGUMENT, "threads: %d is outside 1..%d", n_threads, POOL_MAX_THREADS);
+    struct pool *p = mem_calloc(1, sizeof *p);
+    if (!p) return error_set(e, UTTER_OUT_OF_MEMORY, "no memory for a thread pool");
+    p->n_threads = n_threads;
+    pthread_mutex_init(&p->run_lock, NULL);
+    pthread_mutex_init(&p->sleep_lock, NULL);
+    pthread_cond_init(&p->wake, NULL);
+    for (int i = 1; i < n_threads; i++) {
+        struct worker_start *start = mem_alloc(sizeof *start);
+        if (start) *start = (struct worker_start){p, i};
+        if (!start || pthread_create(&p->threads[p->n_started], NULL, worker_main, start) != 0) {
+            mem_free(start);
+            pool_destroy(&p);
+            return error_set(e, UTTER_OUT_OF_MEMORY, "cannot start thread %d of %d", i + 1, n_threads);
+        }
+        p->n_started++;
+    }
+    *out = p;
+    return UTTER_OK;
+}
+
+void pool_destroy(struct pool **pool)
+{
+    struct pool *p = *pool;
+    if (!p) return;
+    atomic_store(&p->quit, true);
+    announce(p);
+    for (int i = 0; i < p->n_started; i++) pthread_join(p->threads[i], NULL);
+    pthread_cond_destroy(&p->wake);
+    pthread_mutex_destroy(&p->sleep_lock);
+    pthread_mutex_destroy(&p->run_lock);
+    mem_free(p);
+    *pool = NULL;
+}
+
+int pool_threads(const struct pool *pool) { return pool->n_threads; }
+
+bool pool_run(struct pool *p, struct cancel *cancel, int n_tiles, pool_tile_fn *fn, void *arg)
+{
+    if (cancel_poll(cancel)) return false;
+    pthread_mutex_lock(&p->run_lock);
+    p->fn = fn;
+    p->arg = arg;
+    p->cancel = cancel;
+    p->n_tiles = n_tiles;
+    atomic_store_explicit(&p->next_tile, 0, memory_order_relaxed);
+    bool alone = p->n_started == 0 || n_tiles == 1;
+    if (!alone) {
+        atomic_store_explicit(&p->n_busy, p->n_started, memory_order_relaxed);
+        announce(p);
+    }
+    run_tiles(p, 0);
+    if (!alone)
+        while (atomic_load_explicit(&p->n_busy, memory_order_acquire) > 0) CPU_RELAX();
+    pthread_mutex_unlock(&p->run_lock);
+    return !cancel_poll(cancel);
+}

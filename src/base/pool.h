@@ -1,0 +1,29 @@
+/*
+ * pool.h - a fixed set of worker threads that share out tiles.
+ *
+ * One pool per model. Work is n_tiles independent tiles; which thread runs a tile never changes what it computes, so
+ * results do not depend on the number of threads. Every worker polls the cancel token before every tile; when it fires,
+ * no further tile starts and pool_run returns after all workers have parked.
+ */
+#ifndef BASE_POOL_H
+#define BASE_POOL_H
+
+#include "base/cancel.h"
+#include "base/error.h"
+
+enum { POOL_MAX_THREADS = 256 };
+
+struct pool;
+
+/* n_threads counts the caller: 1 makes no thread at all. 1 to POOL_MAX_THREADS. */
+utter_status pool_create(struct pool **out, int n_threads, struct error *e);
+void pool_destroy(struct pool **pool); /* no pool_run may be running */
+int pool_threads(const struct pool *pool);
+
+typedef void pool_tile_fn(void *arg, int tile, int worker); /* worker: 0 .. threads - 1, for per-thread scratch */
+
+/* Runs every tile, or stops early: returns false when `cancel` fired (some tiles may not have run). Callers on several
+ * threads take turns. Blocks until no worker touches `arg` any more. */
+bool pool_run(struct pool *pool, struct cancel *cancel, int n_tiles, pool_tile_fn *fn, void *arg);
+
+#endif

@@ -1,0 +1,27 @@
+/*
+ * rng.h - random numbers by position, not by order.
+ *
+ * A stream is (seed, name); draw i of a stream is a function of i alone, so that noise does not depend on how work is
+ * cut into chunks or spread over threads. The generator is SplitMix64 in counter mode (Steele, Lea, Flood: Fast
+ * splittable pseudorandom number generators, 2014), the stream's start the FNV-1a hash of its name mixed with the seed.
+ */
+#ifndef BASE_RNG_H
+#define BASE_RNG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct rng {
+    uint64_t state;
+};
+
+struct rng rng_stream(uint64_t seed, const char *name);
+uint64_t rng_bits(struct rng r, uint64_t index);
+double rng_uniform(struct rng r, uint64_t index); /* [0, 1), 53 bits */
+
+/* out[i] = draw first + i, standard normal (Box-Muller on pairs; draw i needs only pair i / 2). */
+void rng_normal(struct rng r, uint64_t first, size_t n, float *out);
+
+uint64_t fnv1a64(const char *text);
+
+#endif

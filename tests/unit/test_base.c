@@ -1,0 +1,175 @@
+/* base: half floats, random streams, arena, pool and cancel. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/half.h"
+#include "base/map.h"
+#include "base/pool.h"
+#include "base/rng.h"
+#include "base/tensor.h"
+#include "test.h"
+
+static void half_round_trips_every_value(void **state)
+{
+    (void)state;
+    for (uint32_t h = 0; h < 0x10000; h++) {
+        float f = half_to_float((uint16_t)h);
+        if (f != f) continue;
+        assert_int_equal(float_to_half(f), h);
+    }
+    assert_int_equal(float_to_half(65519.0f), 0x7BFF);
+    assert_int_equal(float_to_half(65520.0f), 0x7C00);
+    assert_int_equal(float_to_half(1.0f + 0x1p-11f), 0x3C00); /* tie goes to even */
+    assert_int_equal(float_to_half(1.0f + 3 * 0x1p-11f), 0x3C02);
+    assert_int_equal(float_to_half(0x1p-25f), 0);
+    assert_int_equal(float_to_half(0x1.8p-25f), 1);
+}
+
+static void rng_depends_on_position_only(void **state)
+{
+    (void)state;
+    struct rng r = rng_stream(7, "cfm/noise");
+    float whole[101], parts[101];
+    rng_normal(r, 0, 101, whole);
+    rng_normal(r, 0, 33, parts);
+    rng_normal(r, 33, 68, parts + 33);
+    assert_memory_equal(whole, parts, sizeof whole);
+    assert_true(rng_bits(rng_stream(7, "a"), 0) != rng_bits(rng_stream(7, "b"), 0));
+    double sum = 0, sum2 = 0;
+    for (uint64_t i = 0; i < 200000; i++) {
+        float x;
+        rng_normal(r, i, 1, &x);
+        sum += x;
+        sum2 += (double)x * x;
+    }
+    assert_true(fabs(sum / 200000) < 0.01);
+    assert_true(fabs(sum2 / 200000 - 1) < 0.02);
+}
+
+static void arena_is_a_stack(void **state)
+{
+    (void)state;
+    struct arena a;
+    assert_int_equal(arena_create(&a, 1 << 20, NULL), UTTER_OK);
+    char *p = arena_alloc(&a, 100);
+    assert_non_null(p);
+    assert_int_equal((uintptr_t)p % 64, 0);
+    size_t mark = arena_mark(&a);
+    char *q = arena_alloc(&a, 1);
+    arena_release(&a, mark);
+    assert_ptr_equal(arena_alloc(&a, 1), q);
+    assert_null(arena_alloc(&a, (size_t)8 << 20));
+    assert_null(arena_alloc(&a, SIZE_MAX));
+    arena_destroy(&a);
+    arena_destroy(&a);
+}
+
+static void count_tile(void *arg, int tile, int worker)
+{
+    (void)worker;
+    atomic_fetch_add(&((atomic_int *)arg)[tile], 1);
+}
+
+static void pool_runs_every_tile_once(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= 4; threads++) {
+        struct pool *p;
+        assert_int_equal(pool_create(&p, threads, NULL), UTTER_OK);
+        for (int round = 0; round < 200; round++) {
+            atomic_int seen[37] = {0};
+            assert_true(pool_run(p, NULL, 37, count_tile, seen));
+            for (int i = 0; i < 37; i++) assert_int_equal(atomic_load(&seen[i]), 1);
+        }
+        pool_destroy(&p);
+    }
+    struct error e;
+    struct pool *p;
+    assert_int_equal(pool_create(&p, 0, &e), UTTER_INVALID_ARGUMENT);
+    assert_int_equal(pool_create(&p, 100000, &e), UTTER_INVALID_ARGUMENT);
+}
+
+struct stopping {
+    struct cancel cancel;
+    atomic_int ran;
+};
+
+static void stop_at_ten(void *arg, int tile, int worker)
+{
+    (void)tile, (void)worker;
+    struct stopping *s = arg;
+    if (atomic_fetch_add(&s->ran, 1) == 9) cancel_request(&s->cancel);
+}
+
+static void pool_stops_at_the_next_tile(void **state)
+{
+    (void)state;
+    struct pool *p;
+    assert_int_equal(pool_create(&p, 3, NULL), UTTER_OK);
+    struct stopping s = {0};
+    assert_false(pool_run(p, &s.cancel, 100000, stop_at_ten, &s));
+    assert_in_range(atomic_load(&s.ran), 10, 12);
+    pool_destroy(&p);
+}
+
+static void cancel_latches(void **state)
+{
+    (void)state;
+    struct cancel c = {0};
+    signed char flag = 0;
+    cancel_attach_flag(&c, &flag);
+    assert_false(cancel_poll(&c));
+    flag = 1;
+    assert_true(cancel_poll(&c));
+    flag = 0;
+    assert_true(cancel_poll(&c));
+    cancel_clear(&c);
+    assert_false(cancel_poll(&c));
+}
+
+static void map_refuses_what_is_no_file(void **state)
+{
+    (void)state;
+    struct file_map m;
+    struct error e;
+    assert_int_equal(file_map_open(&m, "/no/such/file", &e), UTTER_MODEL_NOT_FOUND);
+    assert_int_equal(file_map_open(&m, SOURCE_DIR, &e), UTTER_INPUT_UNREADABLE);
+    assert_non_null(strstr(e.text, "folder"));
+    assert_int_equal(file_map_open(&m, "/dev/null", &e), UTTER_INPUT_UNREADABLE);
+    assert_int_equal(file_map_open(&m, SOURCE_DIR "/LICENSE", &e), UTTER_OK);
+    assert_memory_equal(m.data, "MIT", 3);
+    file_map_close(&m);
+}
+
+static void blocks_read_as_specified(void **state)
+{
+    (void)state;
+    unsigned char block[34] = {0x00, 0x40}; /* d = 2 */
+    float out[32];
+    block[2] = 0xFF, block[33] = 5;
+    struct tensor t = {.type = DTYPE_Q8_0, .n_dims = 1, .shape = {32}, .data = block, .n_bytes = 34};
+    tensor_read_f32(&t, 0, 32, out);
+    assert_true(out[0] == -2.0f && out[1] == 0.0f && out[31] == 10.0f);
+    unsigned char q4[18] = {0x00, 0x3C, 0x8F}; /* d = 1; element 0: 15 - 8, element 16: 8 - 8 */
+    t = (struct tensor){.type = DTYPE_Q4_0, .n_dims = 1, .shape = {32}, .data = q4, .n_bytes = 18};
+    tensor_read_f32(&t, 0, 32, out);
+    assert_true(out[0] == 7.0f && out[16] == 0.0f && out[1] == -8.0f);
+    unsigned char q5[22] = {0x00, 0x3C, 1, 0, 1, 0, 0x21}; /* high bits of elements 0 and 16 */
+    t = (struct tensor){.type = DTYPE_Q5_0, .n_dims = 1, .shape = {32}, .data = q5, .n_bytes = 22};
+    tensor_read_f32(&t, 0, 32, out);
+    assert_true(out[0] == 1.0f && out[16] == 2.0f && out[1] == -16.0f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(half_round_trips_every_value), cmocka_unit_test(rng_depends_on_position_only),
+        cmocka_unit_test(arena_is_a_stack),             cmocka_unit_test(pool_runs_every_tile_once),
+        cmocka_unit_test(pool_stops_at_the_next_tile),  cmocka_unit_test(cancel_latches),
+        cmocka_unit_test(map_refuses_what_is_no_file),  cmocka_unit_test(blocks_read_as_specified),
+    };
+    return cmocka_run_group_tests_name("base", tests, NULL, NULL);
+}

@@ -1,0 +1,250 @@
+#include "audio/sink.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <sndfile.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+/* The common 44-byte header of 16-bit, 24-bit or float wav. */
+enum { WAV_HEADER_BYTES = 44, WAV_MARGIN = 4096 };
+
+static const struct {
+    const char *name, *alias;
+    int format;        /* libsndfile's, for files */
+    int stream_format; /* for pipes */
+    int bytes;         /* a sample, for wav and pcm */
+} formats[SINK_N_FORMATS] = {
+    [SINK_WAV16] = {"wav", "wav16", SF_FORMAT_WAV | SF_FORMAT_PCM_16, SF_FORMAT_RAW | SF_FORMAT_PCM_16 | SF_ENDIAN_LITTLE, 2},
+    [SINK_WAV24] = {"wav24", "wav24", SF_FORMAT_WAV | SF_FORMAT_PCM_24, SF_FORMAT_RAW | SF_FORMAT_PCM_24 | SF_ENDIAN_LITTLE, 3},
+    [SINK_WAV32F] = {"wav32f", "wav32f", SF_FORMAT_WAV | SF_FORMAT_FLOAT, SF_FORMAT_RAW | SF_FORMAT_FLOAT | SF_ENDIAN_LITTLE, 4},
+    [SINK_FLAC] = {"flac", "flac", SF_FORMAT_FLAC | SF_FORMAT_PCM_16, SF_FORMAT_FLAC | SF_FORMAT_PCM_16, 0},
+    [SINK_OPUS] = {"opus", "opus", SF_FORMAT_OGG | SF_FORMAT_OPUS, SF_FORMAT_OGG | SF_FORMAT_OPUS, 0},
+    [SINK_VORBIS] = {"ogg", "vorbis", SF_FORMAT_OGG | SF_FORMAT_VORBIS, SF_FORMAT_OGG | SF_FORMAT_VORBIS, 0},
+    [SINK_MP3] = {"mp3", "mp3", SF_FORMAT_MPEG | SF_FORMAT_MPEG_LAYER_III, SF_FORMAT_MPEG | SF_FORMAT_MPEG_LAYER_III, 0},
+    [SINK_PCM] = {"pcm", "raw", SF_FORMAT_RAW | SF_FORMAT_PCM_16 | SF_ENDIAN_LITTLE,
+                  SF_FORMAT_RAW | SF_FORMAT_PCM_16 | SF_ENDIAN_LITTLE, 2},
+};
+
+struct sink {
+    int fd;
+    bool is_file; /* regular: seekable, written as .part */
+    char *path, *part;
+    enum sink_format format;
+    SNDFILE *encoder;
+    int64_t n_samples;
+    sf_count_t position, end; /* where the encoder believes it is, and how much was written */
+    int write_errno;          /* the first failed write */
+};
+
+/* ---- formats ---- */
+
+const char *sink_format_name(enum sink_format f) { return formats[f].name; }
+
+bool sink_format_by_name(enum sink_format *out, const char *name)
+{
+    for (int f = 0; f < SINK_N_FORMATS; f++)
+        if (strcasecmp(name, formats[f].name) == 0 || strcasecmp(name, formats[f].alias) == 0) {
+            *out = (enum sink_format)f;
+            return true;
+        }
+    return false;
+}
+
+bool sink_format_by_path(enum sink_format *out, const char *path)
+{
+    const char *slash = strrchr(path, '/'), *dot = strrchr(path, '.');
+    if (!dot || (slash && dot < slash)) return false;
+    if (strcasecmp(dot, ".oga") == 0 || strcasecmp(dot, ".wave") == 0) {
+        *out = strcasecmp(dot, ".oga") == 0 ? SINK_VORBIS : SINK_WAV16;
+        return true;
+    }
+    return sink_format_by_name(out, dot + 1);
+}
+
+int64_t sink_max_samples(enum sink_format f)
+{
+    if (f > SINK_WAV32F) return INT64_MAX / 8;
+    return ((int64_t)UINT32_MAX - WAV_MARGIN) / formats[f].bytes;
+}
+
+/* ---- libsndfile writes through these ---- */
+
+static sf_count_t io_length(void *user) { return ((struct sink *)user)->end; }
+static sf_count_t io_tell(void *user) { return ((struct sink *)user)->position; }
+static sf_count_t io_read(void *p, sf_count_t n, void *user)
+{
+    (void)p, (void)n, (void)user;
+    return 0;
+}
+
+static sf_count_t io_seek(sf_count_t offset, int whence, void *user)
+{
+    struct sink *s = user;
+    s->position = offset + (whence == SEEK_CUR ? s->position : whence == SEEK_END ? s->end : 0);
+    return s->position;
+}
+
+static sf_count_t io_write(const void *data, sf_count_t n, void *user)
+{
+    struct sink *s = user;
+    const char *p = data;
+    sf_count_t left = n;
+    if (!s->is_file && s->position < s->end) { /* an encoder that corrects its header: too late on a pipe */
+        s->position += n;
+        return n;
+    }
+    while (left > 0 && !s->write_errno) {
+        const ssize_t done = s->is_file ? pwrite(s->fd, p, (size_t)left, s->position) : write(s->fd, p, (size_t)left);
+        if (done < 0 && errno != EINTR) s->write_errno = errno;
+        if (done == 0) s->write_errno = ENOSPC;
+        if (done <= 0) continue;
+        p += done;
+        left -= done;
+        s->position += done;
+        if (s->position > s->end) s->end = s->position;
+    }
+    return n - left;
+}
+
+static void put_le32(unsigned char *p, uint32_t v)
+{
+    for (int i = 0; i < 4; i++) p[i] = (unsigned char)(v >> (8 * i));
+}
+
+/* Players take sizes of 0xFFFFFFFF as "until the stream ends". */
+static void write_stream_wav_header(struct sink *s, int sample_rate)
+{
+    unsigned char h[WAV_HEADER_BYTES] = "RIFF\xff\xff\xff\xffWAVEfmt \x10\0\0\0";
+    const int bytes = formats[s->format].bytes;
+    h[20] = s->format == SINK_WAV32F ? 3 : 1; /* IEEE float or PCM */
+    h[22] = 1;                                /* channels */
+    put_le32(h + 24, (uint32_t)sample_rate);
+    put_le32(h + 28, (uint32_t)(sample_rate * bytes));
+    h[32] = (unsigned char)bytes;
+    h[34] = (unsigned char)(8 * bytes);
+    memcpy(h + 36, "data\xff\xff\xff\xff", 8);
+    io_write(h, sizeof h, s);
+    s->position = s->end = 0; /* the encoder of the samples starts at its own zero */
+}
+
+/* ---- life ---- */
+
+static utter_status fail(const struct sink *s, struct error *e)
+{
+    const char *why = s->write_errno ? strerror(s->write_errno) : sf_strerror(s->encoder);
+    return error_set(e, UTTER_OUTPUT_UNWRITABLE, "%s: %s", s->path, why);
+}
+
+static void release(struct sink **sink)
+{
+    struct sink *s = *sink;
+    if (s->encoder) sf_close(s->encoder);
+    if (s->fd > STDOUT_FILENO) close(s->fd);
+    mem_free(s->part);
+    mem_free(s->path);
+    mem_free(s);
+    *sink = NULL;
+}
+
+static bool open_target(struct sink *s)
+{
+    struct stat st;
+    const bool to_stdout = strcmp(s->path, "-") == 0;
+    if (to_stdout || (stat(s->path, &st) == 0 && !S_ISREG(st.st_mode))) {
+        s->fd = to_stdout ? STDOUT_FILENO : open(s->path, O_WRONLY | O_CLOEXEC);
+        return s->fd >= 0;
+    }
+    s->is_file = true;
+    if (stat(s->path, &st) == 0 && access(s->path, W_OK) != 0) return false;
+    s->fd = open(s->part, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    return s->fd >= 0;
+}
+
+static bool open_encoder(struct sink *s, int sample_rate)
+{
+    SF_VIRTUAL_IO io = {io_length, io_seek, io_read, io_write, io_tell};
+    SF_INFO info = {.samplerate = sample_rate, .channels = 1};
+    info.format = s->is_file ? formats[s->format].format : formats[s->format].stream_format;
+    if (!s->is_file && s->format <= SINK_WAV32F) write_stream_wav_header(s, sample_rate);
+    s->encoder = sf_open_virtual(&io, SFM_WRITE, &info, s);
+    if (!s->encoder) return false;
+    sf_command(s->encoder, SFC_SET_CLIPPING, NULL, SF_TRUE);
+    sf_command(s->encoder, SFC_SET_ADD_PEAK_CHUNK, NULL, SF_FALSE);
+    if (s->is_file && s->format <= SINK_WAV32F) sf_command(s->encoder, SFC_SET_UPDATE_HEADER_AUTO, NULL, SF_TRUE);
+    return !s->write_errno;
+}
+
+utter_status sink_open(struct sink **out, const char *path, enum sink_format format, int sample_rate, struct error *e)
+{
+    *out = NULL;
+    struct sink *s = mem_calloc(1, sizeof *s);
+    if (!s) return error_set(e, UTTER_OUT_OF_MEMORY, "%s: no memory to write it", path);
+    s->fd = -1;
+    s->format = format;
+    s->path = mem_strdup(path);
+    const size_t n = strlen(path) + sizeof ".part";
+    s->part = mem_alloc(n);
+    utter_status status = UTTER_OK;
+    if (!s->path || !s->part) {
+        status = error_set(e, UTTER_OUT_OF_MEMORY, "%s: no memory to write it", path);
+    } else {
+        snprintf(s->part, n, "%s.part", path);
+        if (!open_target(s))
+            status = error_set(e, UTTER_OUTPUT_UNWRITABLE, "%s: %s", path, strerror(errno));
+        else if (!open_encoder(s, sample_rate))
+            status = fail(s, e);
+    }
+    if (status != UTTER_OK)
+        sink_discard(&s);
+    *out = s;
+    return status;
+}
+
+utter_status sink_write(struct sink *s, const float *samples, size_t n, struct error *e)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(samples[i]))
+            return error_set(e, UTTER_INVALID_ARGUMENT, "%s: sample %lld is not a finite number", s->path,
+                             (long long)s->n_samples + (long long)i);
+    if (n > (size_t)(sink_max_samples(s->format) - s->n_samples))
+        return error_set(e, UTTER_OUTPUT_UNWRITABLE, "%s: a %s file cannot hold more than %lld samples", s->path,
+                         sink_format_name(s->format), (long long)sink_max_samples(s->format));
+    if (n > 0 && (sf_write_float(s->encoder, samples, (sf_count_t)n) != (sf_count_t)n || s->write_errno)) return fail(s, e);
+    s->n_samples += (int64_t)n;
+    return UTTER_OK;
+}
+
+utter_status sink_finish(struct sink **sink, struct error *e)
+{
+    struct sink *s = *sink;
+    utter_status status = UTTER_OK;
+    sf_close(s->encoder); /* writes what the codec held back, and the final header */
+    s->encoder = NULL;
+    if (s->is_file && !s->write_errno && close(s->fd) != 0) s->write_errno = errno; /* network disks report here */
+    if (s->is_file) s->fd = -1;
+    if (!s->write_errno && s->is_file && rename(s->part, s->path) != 0) s->write_errno = errno;
+    if (s->write_errno) {
+        status = fail(s, e);
+        if (s->is_file) unlink(s->part);
+    }
+    release(sink);
+    return status;
+}
+
+void sink_discard(struct sink **sink)
+{
+    if (!*sink) return;
+    if ((*sink)->is_file && (*sink)->fd >= 0) unlink((*sink)->part);
+    release(sink);
+}
+
+int64_t sink_samples(const struct sink *s) { return s->n_samples; }
+bool sink_reader_left(const struct sink *s) { return s->write_errno == EPIPE; }

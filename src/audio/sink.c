@@ -22,13 +22,17 @@ static const struct {
     int stream_format; /* for pipes */
     int bytes;         /* a sample, for wav and pcm */
 } formats[SINK_N_FORMATS] = {
-    [SINK_WAV16] = {"wav", "wav16", SF_FORMAT_WAV | SF_FORMAT_PCM_16, SF_FORMAT_RAW | SF_FORMAT_PCM_16 | SF_ENDIAN_LITTLE, 2},
-    [SINK_WAV24] = {"wav24", "wav24", SF_FORMAT_WAV | SF_FORMAT_PCM_24, SF_FORMAT_RAW | SF_FORMAT_PCM_24 | SF_ENDIAN_LITTLE, 3},
-    [SINK_WAV32F] = {"wav32f", "wav32f", SF_FORMAT_WAV | SF_FORMAT_FLOAT, SF_FORMAT_RAW | SF_FORMAT_FLOAT | SF_ENDIAN_LITTLE, 4},
+    [SINK_WAV16] = {"wav", "wav16", SF_FORMAT_WAV | SF_FORMAT_PCM_16,
+                    SF_FORMAT_RAW | SF_FORMAT_PCM_16 | SF_ENDIAN_LITTLE, 2},
+    [SINK_WAV24] = {"wav24", "wav24", SF_FORMAT_WAV | SF_FORMAT_PCM_24,
+                    SF_FORMAT_RAW | SF_FORMAT_PCM_24 | SF_ENDIAN_LITTLE, 3},
+    [SINK_WAV32F] = {"wav32f", "wav32f", SF_FORMAT_WAV | SF_FORMAT_FLOAT,
+                     SF_FORMAT_RAW | SF_FORMAT_FLOAT | SF_ENDIAN_LITTLE, 4},
     [SINK_FLAC] = {"flac", "flac", SF_FORMAT_FLAC | SF_FORMAT_PCM_16, SF_FORMAT_FLAC | SF_FORMAT_PCM_16, 0},
     [SINK_OPUS] = {"opus", "opus", SF_FORMAT_OGG | SF_FORMAT_OPUS, SF_FORMAT_OGG | SF_FORMAT_OPUS, 0},
     [SINK_VORBIS] = {"ogg", "vorbis", SF_FORMAT_OGG | SF_FORMAT_VORBIS, SF_FORMAT_OGG | SF_FORMAT_VORBIS, 0},
-    [SINK_MP3] = {"mp3", "mp3", SF_FORMAT_MPEG | SF_FORMAT_MPEG_LAYER_III, SF_FORMAT_MPEG | SF_FORMAT_MPEG_LAYER_III, 0},
+    [SINK_MP3] = {"mp3", "mp3", SF_FORMAT_MPEG | SF_FORMAT_MPEG_LAYER_III, SF_FORMAT_MPEG | SF_FORMAT_MPEG_LAYER_III,
+                  0},
     [SINK_PCM] = {"pcm", "raw", SF_FORMAT_RAW | SF_FORMAT_PCM_16 | SF_ENDIAN_LITTLE,
                   SF_FORMAT_RAW | SF_FORMAT_PCM_16 | SF_ENDIAN_LITTLE, 2},
 };
@@ -46,7 +50,10 @@ struct sink {
 
 /* ---- formats ---- */
 
-const char *sink_format_name(enum sink_format f) { return formats[f].name; }
+const char *sink_format_name(enum sink_format f)
+{
+    return formats[f].name;
+}
 
 bool sink_format_by_name(enum sink_format *out, const char *name)
 {
@@ -77,8 +84,14 @@ int64_t sink_max_samples(enum sink_format f)
 
 /* ---- libsndfile writes through these ---- */
 
-static sf_count_t io_length(void *user) { return ((struct sink *)user)->end; }
-static sf_count_t io_tell(void *user) { return ((struct sink *)user)->position; }
+static sf_count_t io_length(void *user)
+{
+    return ((struct sink *)user)->end;
+}
+static sf_count_t io_tell(void *user)
+{
+    return ((struct sink *)user)->position;
+}
 static sf_count_t io_read(void *p, sf_count_t n, void *user)
 {
     (void)p, (void)n, (void)user;
@@ -202,8 +215,7 @@ utter_status sink_open(struct sink **out, const char *path, enum sink_format for
         else if (!open_encoder(s, sample_rate))
             status = fail(s, e);
     }
-    if (status != UTTER_OK)
-        sink_discard(&s);
+    if (status != UTTER_OK) sink_discard(&s);
     *out = s;
     return status;
 }
@@ -217,7 +229,8 @@ utter_status sink_write(struct sink *s, const float *samples, size_t n, struct e
     if (n > (size_t)(sink_max_samples(s->format) - s->n_samples))
         return error_set(e, UTTER_OUTPUT_UNWRITABLE, "%s: a %s file cannot hold more than %lld samples", s->path,
                          sink_format_name(s->format), (long long)sink_max_samples(s->format));
-    if (n > 0 && (sf_write_float(s->encoder, samples, (sf_count_t)n) != (sf_count_t)n || s->write_errno)) return fail(s, e);
+    if (n > 0 && (sf_write_float(s->encoder, samples, (sf_count_t)n) != (sf_count_t)n || s->write_errno))
+        return fail(s, e);
     s->n_samples += (int64_t)n;
     return UTTER_OK;
 }
@@ -246,5 +259,11 @@ void sink_discard(struct sink **sink)
     release(sink);
 }
 
-int64_t sink_samples(const struct sink *s) { return s->n_samples; }
-bool sink_reader_left(const struct sink *s) { return s->write_errno == EPIPE; }
+int64_t sink_samples(const struct sink *s)
+{
+    return s->n_samples;
+}
+bool sink_reader_left(const struct sink *s)
+{
+    return s->write_errno == EPIPE;
+}

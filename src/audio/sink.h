@@ -6,8 +6,8 @@
  * A regular file is written as `path`.part and gets its name in sink_finish, so that a name always holds a whole file; the
  * header is kept true while the file grows, so that even a killed run leaves a .part that plays. Pipes and devices are
  * written directly and in order: every sink_write reaches the reader before it returns (as far as the codec has whole
- * frames); wav then carries the streaming header, with sizes of 0xFFFFFFFF. Apart from that header, and from the length
- * field of mp3, a pipe receives the same bytes as the file.
+ * frames); wav then carries the streaming header, with sizes of 0xFFFFFFFF. Apart from what a header
+ * says of the length (wav, flac, mp3), a pipe receives the same bytes as the file.
  *
  * One thread at a time. SIGPIPE and SIGXFSZ must be ignored by the program for closed pipes and file limits to come back
  * as errors.
@@ -53,7 +53,7 @@ utter_status sink_write(struct sink *s, const float *samples, size_t n, struct e
 utter_status sink_finish(struct sink **s, struct error *e);
 void sink_discard(struct sink **s); /* removes what was written to a regular file; NULL inside is fine */
 
-int64_t sink_samples(const struct sink *s); /* written so far */
+int64_t sink_samples(const struct sink *s);  /* written so far */
 bool sink_reader_left(const struct sink *s); /* the other end of the pipe was closed: a quiet stop, not a failure */
 
 #endif

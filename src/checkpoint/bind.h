@@ -33,20 +33,26 @@ int bind_dim(struct binder *b, int dim, const char *name_format, ...) __attribut
 int bind_count(const struct binder *b, const char *name_format_with_one_d);
 
 struct array bind_vector(struct binder *b, int n, const char *name_format, ...) __attribute__((format(printf, 3, 4)));
-struct array bind_matrix(struct binder *b, int rows, int cols, const char *name_format, ...) __attribute__((format(printf, 4, 5)));
+struct array bind_matrix(struct binder *b, int rows, int cols, const char *name_format, ...)
+    __attribute__((format(printf, 4, 5)));
 
 /* `name` is the layer: ".weight" and ".bias" are appended (weight-normalised layers are folded: g v / |v|, norm over all
  * axes but the first). A bias is used when present; bind_linear etc. with BIAS_REQUIRED fail without one. */
 enum bind_bias { BIAS_NONE, BIAS_REQUIRED, BIAS_OPTIONAL };
-struct weight *bind_linear(struct binder *b, int out, int in, enum bind_bias bias, const char *name_format, ...) __attribute__((format(printf, 5, 6)));
-struct weight *bind_linear_gpt2(struct binder *b, int out, int in, enum bind_bias bias, const char *name_format, ...) __attribute__((format(printf, 5, 6)));
-struct weight *bind_conv1d(struct binder *b, int out, int in, int k, enum bind_bias bias, const char *name_format, ...) __attribute__((format(printf, 6, 7)));
-struct weight *bind_conv_transpose1d(struct binder *b, int in, int out, int k, enum bind_bias bias, const char *name_format, ...) __attribute__((format(printf, 6, 7)));
-struct weight *bind_embedding(struct binder *b, int entries, int cols, const char *name_format, ...) __attribute__((format(printf, 4, 5)));
+struct weight *bind_linear(struct binder *b, int out, int in, enum bind_bias bias, const char *name_format, ...)
+    __attribute__((format(printf, 5, 6)));
+struct weight *bind_linear_gpt2(struct binder *b, int out, int in, enum bind_bias bias, const char *name_format, ...)
+    __attribute__((format(printf, 5, 6)));
+struct weight *bind_conv1d(struct binder *b, int out, int in, int k, enum bind_bias bias, const char *name_format, ...)
+    __attribute__((format(printf, 6, 7)));
+struct weight *bind_conv_transpose1d(struct binder *b, int in, int out, int k, enum bind_bias bias,
+                                     const char *name_format, ...) __attribute__((format(printf, 6, 7)));
+struct weight *bind_embedding(struct binder *b, int entries, int cols, const char *name_format, ...)
+    __attribute__((format(printf, 4, 5)));
 
 /* Batch norm in eval mode as scale and shift rows [1][n] each: gamma / sqrt(var + eps), beta - mean * scale. Reads weight,
  * bias, running_mean, running_var (affine = false: 1 and 0), or the port's folded ".s" and ".b". */
-void bind_batch_norm(struct binder *b, struct array *scale, struct array *shift, int n, float eps, bool affine, const char *name_format, ...)
-    __attribute__((format(printf, 7, 8)));
+void bind_batch_norm(struct binder *b, struct array *scale, struct array *shift, int n, float eps, bool affine,
+                     const char *name_format, ...) __attribute__((format(printf, 7, 8)));
 
 #endif

@@ -26,12 +26,18 @@ struct checkpoint;
 utter_status checkpoint_open(struct checkpoint **out, const char *path, const char *s3gen_path, struct error *e);
 void checkpoint_close(struct checkpoint **ck);
 
-const char *checkpoint_path(const struct checkpoint *ck); /* as given to checkpoint_open */
+const char *checkpoint_path(const struct checkpoint *ck);   /* as given to checkpoint_open */
 const char *checkpoint_format(const struct checkpoint *ck); /* for people: "published folder", "gguf (utter)", ... */
 
 size_t checkpoint_tensors(const struct checkpoint *ck);
 const struct tensor *checkpoint_tensor(const struct checkpoint *ck, size_t index);
 const struct tensor *checkpoint_find(const struct checkpoint *ck, const char *name); /* NULL when absent; O(log n) */
+
+/* For messages. The file a tensor of this checkpoint lies in; the file that should hold a missing tensor; and what may be
+ * wrong when something is missing (NULL when nothing is known). */
+const char *checkpoint_tensor_file(const struct checkpoint *ck, const struct tensor *t);
+const char *checkpoint_file_of(const struct checkpoint *ck, const char *name);
+const char *checkpoint_hint(const struct checkpoint *ck);
 
 /* Metadata of GGUF files and safetensors' __metadata__; empty for others. */
 enum meta_type { META_UINT, META_INT, META_FLOAT, META_BOOL, META_STRING, META_STRINGS, META_INTS, META_FLOATS };
@@ -44,7 +50,7 @@ struct meta {
         int64_t i;
         double f;
         bool b;
-        const char *string;          /* NUL-terminated copy; embedded NULs are refused */
+        const char *string; /* NUL-terminated copy; embedded NULs are refused */
         const char *const *strings;
         const int64_t *ints;
         const double *floats;

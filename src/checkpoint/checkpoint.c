@@ -1,0 +1,168 @@
+#include "checkpoint/checkpoint.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/mem.h"
+#include "checkpoint/names.h"
+#include "checkpoint/readers.h"
+
+/* ---- one file ---- */
+
+static utter_status refuse_unknown(const struct table_file *f, struct error *e)
+{
+    static const char lfs[] = "version https://git-lfs";
+    const size_t n = f->map.n_bytes < 256 ? f->map.n_bytes : 256;
+    size_t printable = 0;
+    while (printable < n && (isprint(f->map.data[printable]) || isspace(f->map.data[printable]))) printable++;
+    if (n >= sizeof lfs - 1 && memcmp(f->map.data, lfs, sizeof lfs - 1) == 0)
+        return error_set(e, UTTER_MODEL_DAMAGED,
+                         "%s: is a git-lfs pointer of %zu bytes, not the model: fetch the file itself (git lfs pull)",
+                         f->path, f->map.n_bytes);
+    if (printable == n)
+        return error_set(e, UTTER_MODEL_DAMAGED, "%s: is %s, not a model", f->path,
+                         f->map.data[0] == '<' ? "a web page" : "text");
+    return error_set(e, UTTER_MODEL_DAMAGED, "%s: is no safetensors, torch (zip) or GGUF file", f->path);
+}
+
+/* Reads one mapped file into the table, under canonical names; *format says what it was. */
+static utter_status read_file(struct checkpoint *ck, int file, const char **format, struct error *e)
+{
+    const struct table_file *f = &ck->files[file];
+    const size_t first = ck->n_entries;
+    utter_status s;
+    if (f->map.n_bytes > 8 && f->map.data[8] == '{') {
+        *format = "safetensors";
+        s = safetensors_read(ck, file, e);
+    } else {
+        return refuse_unknown(f, e);
+    }
+    return s == UTTER_OK ? names_add_network(ck, first, e) : s;
+}
+
+static utter_status open_file(struct checkpoint *ck, const char *path, const char **format, struct error *e)
+{
+    int file;
+    const utter_status s = table_map_file(ck, path, &file, e);
+    return s == UTTER_OK ? read_file(ck, file, format, e) : s;
+}
+
+/* ---- a published folder ---- */
+
+/* Which S3Gen belongs to which T3, best first (specification section 1.1); the first row that matches decides. */
+static const struct {
+    const char *t3, *s3gen[4];
+} families[] = {
+    {"t3_turbo_v1.safetensors", {"s3gen_meanflow.safetensors", "s3gen.safetensors", "s3gen.pt"}},
+    {"t3_nano_v1.safetensors", {"s3gen_meanflow.safetensors", "s3gen.safetensors", "s3gen.pt"}},
+    {"t3_mtl23ls_v2.safetensors", {"s3gen.pt", "s3gen.safetensors", "s3gen_v3.pt"}},
+    {"t3_mtl23ls_v3.safetensors", {"s3gen.pt", "s3gen_v3.pt", "s3gen.safetensors"}},
+    {"t3_cfg.safetensors", {"s3gen.safetensors", "s3gen.pt", "s3gen_v3.pt"}},
+    {"t3_*.safetensors", {"s3gen_v3.pt", "s3gen.pt", "s3gen.safetensors", "s3gen_meanflow.safetensors"}},
+    {NULL, {"s3gen_meanflow.safetensors", "s3gen.safetensors", "s3gen.pt", "s3gen_v3.pt"}}, /* no T3 at all */
+};
+static const char *const side_files[] = {
+    "vocab.json",
+    "merges.txt",
+    "added_tokens.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "grapheme_mtl_merged_expanded_v1.json",
+    "Cangjie5_TC.json",
+};
+
+struct folder {
+    const char *path;
+    char name[512]; /* of the file last found */
+};
+
+/* The first file of the folder, in alphabetical order, that matches a pattern. */
+static bool find_in(struct folder *folder, const char *pattern)
+{
+    folder->name[0] = 0;
+    DIR *dir = opendir(folder->path);
+    const struct dirent *d;
+    while (dir && (d = readdir(dir)))
+        if (fnmatch(pattern, d->d_name, 0) == 0 && (!folder->name[0] || strcmp(d->d_name, folder->name) < 0))
+            snprintf(folder->name, sizeof folder->name, "%s", d->d_name);
+    if (dir) closedir(dir);
+    return folder->name[0] != 0;
+}
+
+static const char *path_in(struct checkpoint *ck, const struct folder *folder)
+{
+    return table_format(ck, "%s%s%s", folder->path, folder->path[strlen(folder->path) - 1] == '/' ? "" : "/",
+                        folder->name);
+}
+
+/* Opens the first of up to four names that the folder has; none is fine. */
+static utter_status open_first(struct checkpoint *ck, struct folder *folder, const char *const *names, size_t n,
+                               struct error *e)
+{
+    for (size_t i = 0; i < n && names[i]; i++) {
+        if (!find_in(folder, names[i])) continue;
+        const char *path = path_in(ck, folder), *format;
+        return path ? open_file(ck, path, &format, e) : table_out_of_memory(ck, e);
+    }
+    return UTTER_OK;
+}
+
+static utter_status open_folder(struct checkpoint *ck, const char *path, const char *s3gen_path, struct error *e)
+{
+    struct folder folder = {.path = path};
+    size_t family = 0;
+    while (families[family].t3 && !find_in(&folder, families[family].t3)) family++;
+    utter_status s = open_first(ck, &folder, &families[family].t3, 1, e);
+    const char *format;
+    if (s == UTTER_OK)
+        s = s3gen_path ? open_file(ck, s3gen_path, &format, e) : open_first(ck, &folder, families[family].s3gen, 4, e);
+    if (s == UTTER_OK) s = open_first(ck, &folder, (const char *const[]){"ve.safetensors", "ve.pt"}, 2, e);
+    if (s == UTTER_OK) s = open_first(ck, &folder, (const char *const[]){"conds.pt"}, 1, e);
+    for (size_t i = 0; i < sizeof side_files / sizeof *side_files && s == UTTER_OK; i++) {
+        int file;
+        if (!find_in(&folder, side_files[i])) continue;
+        const char *side = path_in(ck, &folder);
+        s = side ? table_map_file(ck, side, &file, e) : table_out_of_memory(ck, e);
+    }
+    if (s == UTTER_OK && ck->n_files == 0)
+        return error_set(e, UTTER_MODEL_NOT_FOUND,
+                         "%s: the folder holds no model: looked for t3_*.safetensors, s3gen*.safetensors, s3gen*.pt, "
+                         "ve.safetensors, conds.pt and tokenizer files",
+                         path);
+    ck->format = "published folder";
+    return s;
+}
+
+/* ---- anything ---- */
+
+utter_status checkpoint_open(struct checkpoint **out, const char *path, const char *s3gen_path, struct error *e)
+{
+    *out = NULL;
+    struct stat st;
+    if (!path[0]) return error_set(e, UTTER_MODEL_NOT_FOUND, "the path of the model is empty");
+    struct checkpoint *ck = mem_calloc(1, sizeof *ck);
+    if (!ck) return error_set(e, UTTER_OUT_OF_MEMORY, "%s: no memory to open it", path);
+    ck->path = path; /* for messages until the copy exists */
+    ck->path = table_text(ck, path, strlen(path));
+    utter_status s;
+    if (!ck->path) {
+        s = error_set(e, UTTER_OUT_OF_MEMORY, "%s: no memory to open it", path);
+    } else if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+        s = open_folder(ck, path, s3gen_path, e);
+    } else {
+        const char *second;
+        s = open_file(ck, path, &ck->format, e);
+        if (s == UTTER_OK && s3gen_path) s = open_file(ck, s3gen_path, &second, e);
+    }
+    if (s == UTTER_OK) s = table_finish(ck, e);
+    if (s == UTTER_OK)
+        *out = ck;
+    else
+        checkpoint_close(&ck);
+    return s;
+}

@@ -1,0 +1,19 @@
+/*
+ * loudness.h - how loud a recording is, as the official package measures it (pyloudnorm's default meter, specification
+ * section 4.2): K-weighting by two textbook biquads, 400 ms blocks, two gates. libebur128 has the ITU's coefficients, which
+ * differ by up to a tenth of a LU, and a reference that is scaled differently gives other speech tokens.
+ *
+ * Signals are mono floats. Any thread; no state is kept.
+ */
+#ifndef AUDIO_LOUDNESS_H
+#define AUDIO_LOUDNESS_H
+
+#include "base/error.h"
+
+/* Integrated loudness in LUFS. -INFINITY when no block passes the gates: silence, or less than 0.4 s. */
+double loudness_lufs(const float *x, size_t n_samples, int rate_hz);
+
+/* Scales x in place so that it measures `target_lufs`. Leaves it alone and returns 1 when its loudness is not finite. Returns the gain. */
+float loudness_normalize(float *x, size_t n_samples, int rate_hz, double target_lufs);
+
+#endif

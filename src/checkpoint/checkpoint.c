@@ -29,13 +29,21 @@ static utter_status refuse_unknown(const struct table_file *f, struct error *e)
     return error_set(e, UTTER_MODEL_DAMAGED, "%s: is no safetensors, torch (zip) or GGUF file", f->path);
 }
 
+static bool begins_with(const struct table_file *f, const char *magic)
+{
+    return f->map.n_bytes >= strlen(magic) && memcmp(f->map.data, magic, strlen(magic)) == 0;
+}
+
 /* Reads one mapped file into the table, under canonical names; *format says what it was. */
 static utter_status read_file(struct checkpoint *ck, int file, const char **format, struct error *e)
 {
     const struct table_file *f = &ck->files[file];
     const size_t first = ck->n_entries;
     utter_status s;
-    if (f->map.n_bytes > 8 && f->map.data[8] == '{') {
+    if (begins_with(f, "PK")) {
+        *format = "torch";
+        s = torch_read(ck, file, e);
+    } else if (f->map.n_bytes > 8 && f->map.data[8] == '{') {
         *format = "safetensors";
         s = safetensors_read(ck, file, e);
     } else {

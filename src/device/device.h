@@ -92,11 +92,13 @@ utter_status device_param_copy(struct array *out, struct device *d, int rows, in
 utter_status stream_create(struct stream **out, struct device *d, struct cancel *cancel, size_t scratch_bytes, struct error *e);
 void stream_destroy(struct stream **s);
 utter_status stream_status(const struct stream *s);
+const char *stream_error(const struct stream *s);        /* what the latched failure was, "" when OK; lives with the stream */
 void stream_fail(struct stream *s, utter_status status); /* latches unless already latched */
 void stream_clear(struct stream *s);                     /* after a failure or cancel: OK again, scratch emptied */
 struct device *stream_device(const struct stream *s);
 
-/* Scratch is a stack: stream_array pushes (contents undefined), stream_release pops everything made after the mark. */
+/* Scratch is a stack: stream_array pushes (contents undefined), stream_release pops everything made after the mark. Rows
+ * may lie further apart than cols: a stride of whole KiB would put the same column of many rows into one cache set. */
 struct array stream_array(struct stream *s, int rows, int cols);
 size_t stream_mark(const struct stream *s);
 void stream_release(struct stream *s, size_t mark);
@@ -106,7 +108,7 @@ void stream_write(struct stream *s, struct array dst, const float *values);     
 void stream_read(struct stream *s, float *values, struct array src);                    /* waits; host, contiguous */
 utter_status stream_wait(struct stream *s);                                             /* waits; returns stream_status */
 
-/* Memory that outlives scratch (state of a streaming task). Freed by the stream's destruction or device_array_free. */
+/* Memory that outlives scratch (state of a streaming task), until device_array_free. */
 utter_status device_array(struct array *out, struct device *d, int rows, int cols, struct error *e); /* zeroed */
 void device_array_free(struct device *d, struct array *a);
 
@@ -203,6 +205,7 @@ void op_l2_normalize(struct stream *s, struct array out, struct array x, float f
  * The phase of harmonic 1 (in cycles) is handed in and out, so that chunks continue each other.
  * noise comes from the array when it exists ([samples][n_harmonics], tests) and else from noise_stream, indexed by
  * (first_sample + n) * n_harmonics + h, so chunking does not change it. */
+enum { SOURCE_MAX_HARMONICS = 16 };
 struct source_params {
     int hop, n_harmonics;
     float sample_rate;

@@ -1,0 +1,202 @@
+/*
+ * Attention: keys (and relative positions) are packed once into panels, then each tile is one head and some queries.
+ * A tile keeps whole rows of scores: they fit the second cache for any length that occurs, and one pass of softmax over
+ * them is exact and cheaper than a running one.
+ */
+#include <string.h>
+
+#include "base/mem.h"
+#include "device/cpu/cpu.h"
+
+struct job {
+    const struct attention *a;
+    const struct cpu_kernels *kernels;
+    int n_heads, tile_queries;
+    float *scratch;
+    size_t scratch_floats;
+};
+
+struct packing {
+    const struct cpu_kernels *kernels;
+    float *panels;
+    struct array x;
+    int first, rows_per_tile;
+};
+
+static int ceil_div(int a, int b)
+{
+    return (a + b - 1) / b;
+}
+static int min_int(int a, int b)
+{
+    return a < b ? a : b;
+}
+static size_t round_up(int n, int to)
+{
+    return (size_t)ceil_div(n, to) * (size_t)to;
+}
+
+static void pack_tile(void *arg, int tile, int worker)
+{
+    (void)worker;
+    const struct packing *p = arg;
+    const int row = tile * p->rows_per_tile, n = min_int(p->rows_per_tile, p->x.rows - row);
+    p->kernels->pack_rows(p->panels, array_rows(p->x, row, n).data, p->x.stride, p->first + row, n, p->x.cols);
+}
+
+/* Rows x into panels at positions first and on; tiles end where panels do, so no two write to one cache line. */
+static void pack(struct stream *s, float *panels, struct array x, int first)
+{
+    const struct cpu_kernels *k = &s->device->kernels;
+    struct packing p = {k, panels, x, first, 64};
+    if (first % k->panel != 0) p.rows_per_tile = x.rows;
+    cpu_run(s, ceil_div(x.rows, p.rows_per_tile), pack_tile, &p);
+}
+
+static float *packed(struct stream *s, struct array x)
+{
+    float *panels = cpu_scratch(s, round_up(x.rows, s->device->kernels.panel) * (size_t)x.cols);
+    if (panels) pack(s, panels, x, 0);
+    return panels;
+}
+
+static void attend_tile(void *arg, int tile, int worker)
+{
+    const struct job *j = arg;
+    const int head = tile % j->n_heads, query = tile / j->n_heads * j->tile_queries;
+    j->kernels->attention_tile(j->a, head, query, min_int(j->tile_queries, j->a->n_queries - query),
+                               j->scratch + (size_t)worker * j->scratch_floats);
+}
+
+static void attend(struct stream *s, const struct attention *a, int n_heads)
+{
+    struct device *d = s->device;
+    struct job j = {.a = a, .kernels = &d->kernels, .n_heads = n_heads};
+    const int64_t query_macs = (int64_t)a->n_keys * a->head_dim * (a->pos ? 3 : 2);
+    const int64_t most = d->kernels.tile_macs / 4 / (query_macs > 0 ? query_macs : 1);
+    j.tile_queries = d->kernels.block * (int)(most / d->kernels.block > 0 ? most / d->kernels.block : 1);
+    if (j.tile_queries > a->n_queries) j.tile_queries = a->n_queries;
+    j.scratch_floats = (attention_scratch(&d->kernels, a) + 15) & ~(size_t)15;
+    j.scratch = cpu_scratch(s, j.scratch_floats * (size_t)pool_threads(d->pool));
+    if (j.scratch) cpu_run(s, ceil_div(a->n_queries, j.tile_queries) * n_heads, attend_tile, &j);
+}
+
+size_t attention_scratch(const struct cpu_kernels *k, const struct attention *a)
+{
+    const size_t block = (size_t)k->block, panel = (size_t)k->panel;
+    return block * (2 * (size_t)a->head_dim + 2 * round_up(a->n_keys, k->panel) + 3 * panel + block);
+}
+
+void cpu_attention(struct stream *s, struct array out, struct array q, struct array k, struct array v, struct array pos,
+                   struct array bias_u, struct array bias_w, int n_heads, float scale)
+{
+    if (q.rows == 0) return;
+    const size_t mark = stream_mark(s);
+    const int panel = s->device->kernels.panel;
+    struct attention a = {.head_dim = q.cols / n_heads,
+                          .n_queries = q.rows,
+                          .n_keys = k.rows,
+                          .causal_first = -1,
+                          .q = q.data,
+                          .q_stride = q.stride,
+                          .k_panel = (ptrdiff_t)panel * k.cols,
+                          .v = v.data,
+                          .v_panel = (ptrdiff_t)panel * v.stride,
+                          .v_row = v.stride,
+                          .pos_panel = (ptrdiff_t)panel * pos.cols,
+                          .bias_u = bias_u.data,
+                          .bias_w = bias_w.data,
+                          .out = out.data,
+                          .out_stride = out.stride,
+                          .scale = scale};
+    a.v_head = a.head_dim;
+    a.k = packed(s, k);
+    if (array_exists(pos) && s->status == UTTER_OK) a.pos = packed(s, pos);
+    if (s->status == UTTER_OK) attend(s, &a, n_heads);
+    stream_release(s, mark);
+}
+
+/* ---- the cache ---------------------------------------------------------------------------------------------------- */
+
+utter_status kv_cache_create(struct kv_cache **out, struct device *d, int n_layers, int n_positions, int width,
+                             struct error *e)
+{
+    *out = NULL;
+    if (n_layers < 1 || n_positions < 1 || width < 1)
+        return error_set(e, UTTER_INVALID_ARGUMENT, "cache of %d layers, %d positions, width %d", n_layers, n_positions,
+                         width);
+    struct kv_cache *kv = mem_calloc(1, sizeof *kv);
+    if (!kv) return error_set(e, UTTER_OUT_OF_MEMORY, "no memory for a cache");
+    *kv = (struct kv_cache){.device = d, .n_layers = n_layers, .n_positions = n_positions, .width = width};
+    size_t floats, bytes = 0;
+    utter_status status;
+    if (!size_mul(round_up(n_positions, d->kernels.panel), (size_t)width, &kv->layer_floats) ||
+        !size_mul(kv->layer_floats, (size_t)n_layers * 2, &floats) || !size_mul(floats, sizeof(float), &bytes))
+        status = error_set(e, UTTER_OUT_OF_MEMORY, "cache of %d layers, %d positions, width %d", n_layers, n_positions,
+                           width);
+    else
+        status = arena_create(&kv->memory, bytes, e);
+    if (status == UTTER_OK && !(kv->keys = arena_alloc(&kv->memory, bytes)))
+        status = error_set(e, UTTER_OUT_OF_MEMORY, "no %zu MiB for a cache", bytes >> 20);
+    if (status != UTTER_OK) {
+        kv_cache_destroy(&kv);
+        return status;
+    }
+    kv->values = kv->keys + kv->layer_floats * (size_t)n_layers;
+    *out = kv;
+    return UTTER_OK;
+}
+
+void kv_cache_destroy(struct kv_cache **kv)
+{
+    if (!*kv) return;
+    arena_destroy(&(*kv)->memory);
+    mem_free(*kv);
+    *kv = NULL;
+}
+
+int kv_cache_positions(const struct kv_cache *kv)
+{
+    return kv->n_positions;
+}
+
+static void store_values(float *values, struct array v, int first, int panel, int n_heads)
+{
+    const int head_dim = v.cols / n_heads;
+    for (int r = 0; r < v.rows; r++) {
+        const int at = first + r;
+        float *block =
+            values + (size_t)(at / panel) * (size_t)panel * (size_t)v.cols + (size_t)(at % panel) * (size_t)head_dim;
+        for (int h = 0; h < n_heads; h++)
+            memcpy(block + (size_t)h * (size_t)(panel * head_dim), array_rows(v, r, 1).data + h * head_dim,
+                   (size_t)head_dim * sizeof(float));
+    }
+}
+
+void cpu_attention_cached(struct stream *s, struct array out, struct array q, struct array k, struct array v,
+                          struct kv_cache *kv, int layer, int first, int n_heads, float scale)
+{
+    if (q.rows == 0) return;
+    const size_t mark = stream_mark(s);
+    const int panel = s->device->kernels.panel, head_dim = q.cols / n_heads;
+    float *keys = kv->keys + kv->layer_floats * (size_t)layer, *values = kv->values + kv->layer_floats * (size_t)layer;
+    pack(s, keys, k, first);
+    store_values(values, v, first, panel, n_heads);
+    const struct attention a = {.head_dim = head_dim,
+                                .n_queries = q.rows,
+                                .n_keys = first + q.rows,
+                                .causal_first = first,
+                                .q = q.data,
+                                .q_stride = q.stride,
+                                .k = keys,
+                                .k_panel = (ptrdiff_t)panel * kv->width,
+                                .v = values,
+                                .v_panel = (ptrdiff_t)panel * kv->width,
+                                .v_head = (ptrdiff_t)panel * head_dim,
+                                .v_row = head_dim,
+                                .out = out.data,
+                                .out_stride = out.stride,
+                                .scale = scale};
+    if (s->status == UTTER_OK) attend(s, &a, n_heads);
+    stream_release(s, mark);
+}

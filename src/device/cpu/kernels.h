@@ -1,0 +1,128 @@
+/*
+ * kernels.h - what one CPU level implements, and the contract of each kernel.
+ *
+ * A kernel computes one tile of one op, on the thread that calls it. It reads only what its op reads, writes only its
+ * own tile, and gives the same bytes for an output whichever tile holds it. Pointers have the alignment of their type;
+ * nothing is padded. CPU_KERNELS is the one list: it makes the table, the declarations of every level, the tests
+ * (tests/unit/test_kernels.c) and the benchmarks.
+ */
+#ifndef DEVICE_CPU_KERNELS_H
+#define DEVICE_CPU_KERNELS_H
+
+#include <stddef.h>
+
+#include "base/tensor.h"
+#include "device/device.h"
+
+struct weight {
+    struct device *device;
+    enum dtype type; /* f32, f16, bf16, q8_0, q5_0, q4_0 */
+    bool in_out;     /* rows are inputs ([in][out], GPT-2's Conv1D); else [taps][out][in] */
+    int in, out, taps;
+    size_t row_bytes;
+    const unsigned char *data; /* not necessarily aligned to the element */
+    void *owned;               /* the reordered copy, when data is one */
+    const float *bias;         /* [out] or NULL */
+};
+
+/* One matrix product with taps and its epilogue (device.h, struct epilogue). Output row t reads, for tap j, the row
+ * x_first + t * row_step + j * tap_step of x, which is zero outside 0 .. x_rows - 1, and the weight's tap
+ * tap_first + j * tap_stride. So a convolution, a phase of a transposed one and a linear layer are the same thing. */
+struct product {
+    const struct weight *w;
+    const float *x;
+    ptrdiff_t x_stride;
+    int x_rows, x_first, row_step, tap_step;
+    int taps, tap_first, tap_stride;
+    float *out;
+    ptrdiff_t out_stride;
+    int rows;
+    const float *bias, *row_add, *snake_alpha, *residual; /* each may be NULL */
+    ptrdiff_t residual_stride;
+    enum activation act;
+    float act_param, scale;
+};
+
+/* A row of activations as q8_0 blocks: x[i] is close to scale[i / 32] * q[i]. */
+struct quantized_row {
+    int8_t *q;
+    float *scale; /* per block, |x| max / 127 */
+};
+
+/* softmax(scale * scores) v for one head and some queries. Keys are panels of `panel` positions: key j, channel c of
+ * head h is k[(j / panel) * k_panel + (h * head_dim + c) * panel + j % panel]; value j is at
+ * v[(j / panel) * v_panel + h * v_head + (j % panel) * v_row]. */
+struct attention {
+    int head_dim, n_queries, n_keys;
+    int causal_first; /* query i sees keys 0 .. causal_first + i; -1: all keys */
+    const float *q;
+    ptrdiff_t q_stride;
+    const float *k, *v;
+    ptrdiff_t k_panel, v_panel, v_head, v_row;
+    const float *pos; /* relative positions as panels like k, 2 n_keys - 1 of them, or NULL */
+    ptrdiff_t pos_panel;
+    const float *bias_u, *bias_w;
+    float *out;
+    ptrdiff_t out_stride;
+    float scale;
+};
+
+/* The harmonic source, ready for a tile: cycles[m] is the phase of harmonic 1 before mel frame m, in cycles. */
+struct source {
+    const struct source_params *p;
+    const float *f0;
+    ptrdiff_t f0_stride;
+    const double *cycles;
+    float *out;
+};
+
+/* name, parameters (every kernel returns void).
+ *
+ * read_weights   elements [first, first + n) of a stored row as floats; for block types first is a multiple of 32 and
+ *                first + n is one too or reaches the row's end
+ * product_tile   rows x columns of a product; scratch: product_scratch floats
+ * product_rows   the same for at most 4 rows of a product with one tap, straight from the stored weights
+ * product_rows_q8  the same for [out][in] block types with activations in 8 bits: the sums over a block are exact integers
+ * pack_rows      x[row][0 .. width) into panels at positions `first` and on
+ * attention_tile queries [query, query + n) of one head; scratch: attention_scratch floats
+ * sine_source    mel frames [frame, frame + n)
+ * stft16         frames of x[len] (stride 1), istft16: samples [sample, sample + n), sample a multiple of 4 */
+#define CPU_KERNELS(X)                                                                                                 \
+    X(read_weights, (const struct weight *w, size_t row, int first, int n, float *out))                                \
+    X(product_tile, (const struct product *p, int row, int n_rows, int col, int n_cols, float *scratch))               \
+    X(product_rows, (const struct product *p, int row, int n_rows, int col, int n_cols, float *scratch))               \
+    X(quantize_row, (const struct quantized_row *out, const float *x, int n))                                          \
+    X(product_rows_q8,                                                                                                 \
+      (const struct product *p, const struct quantized_row *x, int row, int n_rows, int col, int n_cols))              \
+    X(pack_rows, (float *panels, const float *x, ptrdiff_t x_stride, int first, int n_rows, int width))                \
+    X(attention_tile, (const struct attention *a, int head, int query, int n, float *scratch))                         \
+    X(layer_norm,                                                                                                      \
+      (float *out, const float *x, const float *gain, const float *bias, int n, float eps, enum activation act))       \
+    X(activate, (float *out, const float *x, int n, enum activation act, float param))                                 \
+    X(snake, (float *out, const float *x, const float *alpha, int n))                                                  \
+    X(add, (float *out, float a, const float *x, float b, const float *y, int n))                                      \
+    X(l2_normalize, (float *out, const float *x, int n, float floor))                                                  \
+    X(sine_source, (const struct source *s, int frame, int n))                                                         \
+    X(stft16, (float *out, ptrdiff_t out_stride, const float *x, int len, int frame, int n))                           \
+    X(istft16, (float *out, const float *x, ptrdiff_t x_stride, int n_frames, int sample, int n, float limit))
+
+struct cpu_kernels {
+    int panel;     /* columns of a weight panel and positions of a key panel, a multiple of the vector width */
+    int block;     /* rows a product is computed in at a time */
+    int tile_macs; /* multiply-adds of about half a millisecond: bounds a tile */
+#define X(name, params) void(*name) params;
+    CPU_KERNELS(X)
+#undef X
+};
+
+/* Each fills the table with its level's kernels; called in rising order, so a level may leave some as they were. */
+void cpu_kernels_scalar(struct cpu_kernels *k);
+
+#define X(name, params) void name##_scalar params;
+CPU_KERNELS(X)
+#undef X
+
+size_t product_scratch(const struct cpu_kernels *k, const struct product *p);     /* floats */
+size_t attention_scratch(const struct cpu_kernels *k, const struct attention *a); /* floats */
+
+#endif

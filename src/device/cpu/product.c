@@ -1,0 +1,175 @@
+/*
+ * Matrix products with taps: linear layers, convolutions, and transposed convolutions by output phase.
+ *
+ * Many rows: a tile is some rows times one panel of columns. Its worker packs the panel's weights (converted to float,
+ * [taps][in][panel]) into its own scratch, which stays in the second cache while the rows pass over it. Tiles get enough
+ * rows that the packing is a few percent of the work, and few enough that a tile stays under a millisecond.
+ *
+ * Few rows (a decode step): the stored weights are read once, in their own type, and tiles are runs of columns.
+ */
+#include "base/mem.h"
+#include "device/cpu/cpu.h"
+
+enum {
+    FEW_ROWS = 4,              /* what product_rows takes at most */
+    MIN_TILE_ROWS = 192,       /* packing a panel costs about as much as 8 rows */
+    WANTED_TILES = 32,         /* fewer only when the rows do not suffice: keeps up to 16 threads busy */
+    ROWS_TILE_BYTES = 64 << 10 /* weights read by a tile of few rows */
+};
+
+struct job {
+    const struct product *p;
+    const struct cpu_kernels *kernels;
+    int tile_rows, tile_cols, n_col_tiles, n_tiles;
+    float *scratch; /* scratch_floats for each worker */
+    size_t scratch_floats;
+    const struct quantized_row *quantized;
+    bool few;
+};
+
+static int ceil_div(int a, int b)
+{
+    return (a + b - 1) / b;
+}
+static int min_int(int a, int b)
+{
+    return a < b ? a : b;
+}
+static int max_int(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+static void run_tile(void *arg, int tile, int worker)
+{
+    const struct job *j = arg;
+    const struct product *p = j->p;
+    const int row = tile / j->n_col_tiles * j->tile_rows, col = tile % j->n_col_tiles * j->tile_cols;
+    const int n_rows = min_int(j->tile_rows, p->rows - row), n_cols = min_int(j->tile_cols, p->w->out - col);
+    float *scratch = j->scratch + (size_t)worker * j->scratch_floats;
+    if (j->quantized)
+        j->kernels->product_rows_q8(p, j->quantized + row, row, n_rows, col, n_cols);
+    else if (j->few)
+        j->kernels->product_rows(p, row, n_rows, col, n_cols, scratch);
+    else
+        j->kernels->product_tile(p, row, n_rows, col, n_cols, scratch);
+}
+
+/* Tile sizes depend on shapes only, never on the number of threads. */
+static void cut_into_tiles(struct job *j)
+{
+    const struct product *p = j->p;
+    const int block = j->kernels->block;
+    if (j->few) {
+        const int64_t column_bytes =
+            p->w->in_out ? (int64_t)p->w->row_bytes * p->w->in / p->w->out : (int64_t)p->w->row_bytes;
+        j->tile_rows = FEW_ROWS;
+        j->tile_cols = max_int((int)(ROWS_TILE_BYTES / max_int((int)column_bytes, 1)) & ~15, 16);
+        if (p->w->in_out) j->tile_cols = max_int(j->tile_cols, 128); /* whole cache lines of every stored row */
+    } else {
+        const int64_t row_macs = (int64_t)p->taps * p->w->in * j->kernels->panel;
+        const int most = (int)(j->kernels->tile_macs / max_int((int)row_macs, 1));
+        const int panels = ceil_div(p->w->out, j->kernels->panel);
+        const int wanted = ceil_div(p->rows, max_int(ceil_div(WANTED_TILES, panels), 1));
+        int rows = min_int(max_int(wanted, MIN_TILE_ROWS), max_int(most, 1));
+        rows = ceil_div(p->rows, ceil_div(p->rows, rows)); /* even tiles */
+        j->tile_rows = ceil_div(rows, block) * block;
+        j->tile_cols = j->kernels->panel;
+    }
+    j->n_col_tiles = ceil_div(p->w->out, j->tile_cols);
+    j->n_tiles = ceil_div(p->rows, j->tile_rows) * j->n_col_tiles;
+}
+
+/* The rows of x as 8-bit blocks, [rows] of them, in the stream's scratch. */
+static const struct quantized_row *quantize_rows(struct stream *s, const struct product *p)
+{
+    const size_t rows = (size_t)p->rows, blocks = (size_t)p->w->in / 32;
+    float *memory = cpu_scratch(s, rows * (sizeof(struct quantized_row) / sizeof(float) + blocks + blocks * 8));
+    if (!memory) return NULL;
+    struct quantized_row *q = (struct quantized_row *)memory;
+    float *scales = memory + rows * sizeof *q / sizeof(float);
+    int8_t *bytes = (int8_t *)(scales + rows * blocks);
+    for (size_t t = 0; t < rows; t++) {
+        q[t] = (struct quantized_row){bytes + t * blocks * 32, scales + t * blocks};
+        s->device->kernels.quantize_row(&q[t], p->x + (p->x_first + (int)t * p->row_step) * p->x_stride, p->w->in);
+    }
+    return q;
+}
+
+static void run_product(struct stream *s, const struct product *p)
+{
+    if (p->rows <= 0 || s->status != UTTER_OK) return;
+    struct device *d = s->device;
+    const size_t mark = stream_mark(s);
+    struct job j = {.p = p, .kernels = &d->kernels};
+    const bool inside = p->x_first >= 0 && p->x_first + (p->rows - 1) * p->row_step < p->x_rows;
+    j.few = p->taps == 1 && inside && (p->rows <= FEW_ROWS || p->w->out < FEW_ROWS);
+    cut_into_tiles(&j);
+    if (j.few && dtype_block(p->w->type) == 32 && p->rows <= FEW_ROWS && !(j.quantized = quantize_rows(s, p))) return;
+    j.scratch_floats = (product_scratch(&d->kernels, p) + 15) & ~(size_t)15;
+    j.scratch = cpu_scratch(s, j.scratch_floats * (size_t)pool_threads(d->pool));
+    if (j.scratch) cpu_run(s, j.n_tiles, run_tile, &j);
+    stream_release(s, mark);
+}
+
+size_t product_scratch(const struct cpu_kernels *k, const struct product *p)
+{
+    return (size_t)p->taps * (size_t)p->w->in * (size_t)k->panel;
+}
+
+static struct product make_product(struct array out, struct array x, const struct weight *w, const struct epilogue *e)
+{
+    return (struct product){
+        .w = w,
+        .x = x.data,
+        .x_stride = x.stride,
+        .x_rows = x.rows,
+        .row_step = 1,
+        .tap_step = 1,
+        .taps = w->taps,
+        .tap_stride = 1,
+        .out = out.data,
+        .out_stride = out.stride,
+        .rows = out.rows,
+        .bias = w->bias,
+        .row_add = e->row_add.data,
+        .snake_alpha = e->snake_alpha.data,
+        .residual = e->residual.data,
+        .residual_stride = e->residual.stride,
+        .act = e->act,
+        .act_param = e->act_param,
+        .scale = e->scale == 0 ? 1 : e->scale,
+    };
+}
+
+void cpu_conv1d(struct stream *s, struct array out, struct array x, const struct weight *w, struct conv_shape shape,
+                const struct epilogue *e)
+{
+    struct product p = make_product(out, x, w, e);
+    p.row_step = max_int(shape.stride, 1);
+    p.tap_step = max_int(shape.dilation, 1);
+    p.x_first = -shape.pad;
+    run_product(s, &p);
+}
+
+/* out[o] takes x[i] by tap kk = o + pad - i * stride. For the outputs of phase r = (o + pad) % stride these are the taps
+ * r, r + stride, ..., read from x rows that go backwards from q = (o + pad) / stride: a small convolution a phase. */
+void cpu_conv_transpose1d(struct stream *s, struct array out, struct array x, const struct weight *w, int stride,
+                          int pad, const struct epilogue *e)
+{
+    for (int first = 0; first < min_int(stride, out.rows); first++) {
+        const int phase = (first + pad) % stride;
+        struct product p = make_product(out, x, w, e);
+        p.taps = phase < w->taps ? ceil_div(w->taps - phase, stride) : 0;
+        p.tap_first = phase;
+        p.tap_stride = stride;
+        p.tap_step = -1;
+        p.x_first = (first + pad) / stride;
+        p.rows = ceil_div(out.rows - first, stride);
+        p.out += (ptrdiff_t)first * out.stride;
+        p.out_stride *= stride;
+        if (p.residual) p.residual += (ptrdiff_t)first * p.residual_stride;
+        p.residual_stride *= stride;
+        run_product(s, &p);
+    }
+}

@@ -1,0 +1,45 @@
+#include <math.h>
+
+#include "device/cpu/kernels.h"
+
+enum { PANEL = 8 };
+
+static double score(const struct attention *a, int head, int query, int key)
+{
+    const int d = a->head_dim;
+    const float *q = a->q + query * a->q_stride + head * d;
+    const float *k = a->k + (key / PANEL) * a->k_panel + (size_t)head * d * PANEL + key % PANEL;
+    double sum = 0;
+    if (!a->pos) {
+        for (int c = 0; c < d; c++) sum += (double)q[c] * (double)k[c * PANEL];
+        return sum * (double)a->scale;
+    }
+    const int r = a->n_keys - 1 - query + key;
+    const float *pos = a->pos + (r / PANEL) * a->pos_panel + (size_t)head * d * PANEL + r % PANEL;
+    const float *u = a->bias_u + head * d, *w = a->bias_w + head * d;
+    for (int c = 0; c < d; c++)
+        sum += ((double)q[c] + (double)u[c]) * (double)k[c * PANEL] +
+               ((double)q[c] + (double)w[c]) * (double)pos[c * PANEL];
+    return sum * (double)a->scale;
+}
+
+void attention_tile_scalar(const struct attention *a, int head, int query, int n, float *scratch)
+{
+    for (int i = query; i < query + n; i++) {
+        const int n_keys = a->causal_first < 0 ? a->n_keys : a->causal_first + i + 1;
+        float largest = -INFINITY;
+        for (int j = 0; j < n_keys; j++) {
+            scratch[j] = (float)score(a, head, i, j);
+            largest = fmaxf(largest, scratch[j]);
+        }
+        double total = 0;
+        for (int j = 0; j < n_keys; j++) total += (double)(scratch[j] = expf(scratch[j] - largest));
+        for (int c = 0; c < a->head_dim; c++) {
+            double sum = 0;
+            for (int j = 0; j < n_keys; j++)
+                sum += (double)scratch[j] *
+                       (double)a->v[(j / PANEL) * a->v_panel + head * a->v_head + (j % PANEL) * a->v_row + c];
+            a->out[i * a->out_stride + head * a->head_dim + c] = (float)(sum / total);
+        }
+    }
+}

@@ -1,0 +1,248 @@
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/map.h"
+#include "base/mem.h"
+#include "text/tokenizer_build.h"
+
+/* An added token of every GPT-2 tokenizer, listed as one or not. */
+static const char end_of_text[] = "<|endoftext|>";
+
+/* ---- published folders ---------------------------------------------------------------------------------------------- */
+
+static utter_status parse_object(json_t **out, const struct tokenizer_files *f, const char *name, const char *data,
+                                 size_t n, struct error *e)
+{
+    *out = NULL;
+    if (!data) return UTTER_OK;
+    json_error_t problem;
+    json_t *root = json_loadb(data, n, JSON_REJECT_DUPLICATES, &problem);
+    if (!root)
+        return error_set(e, UTTER_MODEL_DAMAGED, "%s: %s: line %d: %s", f->where, name, problem.line, problem.text);
+    if (!json_is_object(root)) {
+        json_decref(root);
+        return error_set(e, UTTER_MODEL_DAMAGED, "%s: %s: expected a JSON object", f->where, name);
+    }
+    *out = root;
+    return UTTER_OK;
+}
+
+/* What the three JSON files hold, as borrowed views. */
+struct parsed {
+    json_t *vocab, *added, *config;
+    json_t *decoder; /* inside config: id as text -> {"content": ...}; NULL when absent */
+};
+
+static utter_status id_of(int64_t *id, const struct tokenizer_files *f, const char *token, json_t *value,
+                          struct error *e)
+{
+    if (!json_is_integer(value) || json_integer_value(value) < 0 || json_integer_value(value) >= TOKENIZER_MAX_TOKENS)
+        return error_set(e, UTTER_MODEL_DAMAGED, "%s: token '%.40s' has no id in 0 to %d", f->where, token,
+                         TOKENIZER_MAX_TOKENS - 1);
+    *id = json_integer_value(value);
+    return UTTER_OK;
+}
+
+static utter_status decoder_entry(int64_t *id, const char **text, const struct tokenizer_files *f, const char *key,
+                                  json_t *value, struct error *e)
+{
+    char *end;
+    errno = 0;
+    *id = strtoll(key, &end, 10);
+    *text = json_string_value(json_object_get(value, "content"));
+    if (errno || end == key || *end || *id < 0 || *id >= TOKENIZER_MAX_TOKENS || !*text)
+        return error_set(e, UTTER_MODEL_DAMAGED, "%s: tokenizer_config.json: added_tokens_decoder '%.20s' is no token",
+                         f->where, key);
+    return UTTER_OK;
+}
+
+static utter_status count_tokens(size_t *n, const struct parsed *p, const struct tokenizer_files *f, struct error *e)
+{
+    int64_t id, last = -1;
+    const char *key, *text;
+    json_t *value;
+    utter_status s = UTTER_OK;
+    json_t *const maps[] = {p->vocab, p->added};
+    for (int i = 0; i < 2; i++) {
+        json_object_foreach(maps[i], key, value)
+        {
+            if ((s = id_of(&id, f, key, value, e)) != UTTER_OK) return s;
+            if (id > last) last = id;
+        }
+    }
+    json_object_foreach(p->decoder, key, value)
+    {
+        if ((s = decoder_entry(&id, &text, f, key, value, e)) != UTTER_OK) return s;
+        if (id > last) last = id;
+    }
+    *n = (size_t)(last + 1);
+    return UTTER_OK;
+}
+
+static utter_status put_tokens(struct tokenizer *t, const struct parsed *p, const struct tokenizer_files *f,
+                               struct error *e)
+{
+    int64_t id;
+    const char *key, *text;
+    json_t *value;
+    utter_status s = UTTER_OK;
+    json_object_foreach(p->vocab, key,
+                        value) if ((s = tokenizer_put(t, json_integer_value(value), key, e)) != UTTER_OK) return s;
+    if ((value = json_object_get(p->vocab, end_of_text)))
+        if ((s = tokenizer_put_added(t, json_integer_value(value), end_of_text, e)) != UTTER_OK) return s;
+    json_object_foreach(p->added, key, value) if ((s = tokenizer_put_added(t, json_integer_value(value), key, e)) !=
+                                                  UTTER_OK) return s;
+    json_object_foreach(p->decoder, key, value)
+    {
+        if ((s = decoder_entry(&id, &text, f, key, value, e)) != UTTER_OK) return s;
+        if ((s = tokenizer_put_added(t, id, text, e)) != UTTER_OK) return s;
+    }
+    return UTTER_OK;
+}
+
+/* Calls tokenizer_put_merge for every line of merges.txt but the "#version" one; t NULL only counts them. */
+static utter_status each_merge(struct tokenizer *t, const struct tokenizer_files *f, size_t *count, struct error *e)
+{
+    const char *p = f->merges, *const end = p + f->merges_n;
+    *count = 0;
+    for (const char *next; p < end; p = next) {
+        const char *newline = memchr(p, '\n', (size_t)(end - p));
+        size_t n = (size_t)((newline ? newline : end) - p);
+        next = p + n + 1;
+        if (n > 0 && p[n - 1] == '\r') n--;
+        if (n == 0 || (p == f->merges && n >= 8 && memcmp(p, "#version", 8) == 0)) continue;
+        utter_status s = t ? tokenizer_put_merge(t, p, n, e) : UTTER_OK;
+        if (s != UTTER_OK) return s;
+        ++*count;
+        if (!newline) break;
+    }
+    return UTTER_OK;
+}
+
+static utter_status build(struct tokenizer **out, const struct parsed *p, const struct tokenizer_files *f,
+                          struct error *e)
+{
+    struct tokenizer *t = NULL;
+    size_t n_tokens, n_merges;
+    utter_status s = each_merge(NULL, f, &n_merges, e);
+    if (s == UTTER_OK) s = count_tokens(&n_tokens, p, f, e);
+    if (s == UTTER_OK) s = tokenizer_begin(&t, f->where, n_tokens, n_merges, e);
+    if (s == UTTER_OK) s = put_tokens(t, p, f, e);
+    if (s == UTTER_OK) s = each_merge(t, f, &n_merges, e);
+    if (s == UTTER_OK) s = tokenizer_finish(t, e);
+    if (s != UTTER_OK) tokenizer_free(&t);
+    *out = t;
+    return s;
+}
+
+utter_status tokenizer_from_files(struct tokenizer **out, const struct tokenizer_files *f, struct error *e)
+{
+    *out = NULL;
+    if (!f->vocab || !f->merges)
+        return error_set(e, UTTER_MODEL_NOT_FOUND, "%s: no %s, which the GPT-2 tokenizer needs", f->where,
+                         f->vocab ? "merges.txt" : "vocab.json");
+    struct parsed p = {0};
+    utter_status s = parse_object(&p.vocab, f, "vocab.json", f->vocab, f->vocab_n, e);
+    if (s == UTTER_OK) s = parse_object(&p.added, f, "added_tokens.json", f->added_tokens, f->added_tokens_n, e);
+    if (s == UTTER_OK) s = parse_object(&p.config, f, "tokenizer_config.json", f->config, f->config_n, e);
+    p.decoder = json_object_get(p.config, "added_tokens_decoder");
+    if (s == UTTER_OK) s = build(out, &p, f, e);
+    json_decref(p.vocab);
+    json_decref(p.added);
+    json_decref(p.config);
+    return s;
+}
+
+utter_status tokenizer_load_folder(struct tokenizer **out, const char *folder, struct error *e)
+{
+    static const char *const names[] = {"vocab.json", "merges.txt", "added_tokens.json", "tokenizer_config.json"};
+    enum { N_FILES = 4, REQUIRED = 2 };
+    struct file_map maps[N_FILES] = {0};
+    *out = NULL;
+    utter_status s = UTTER_OK;
+    for (int i = 0; i < N_FILES && s == UTTER_OK; i++) {
+        char path[4096];
+        if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, names[i]) >= sizeof path)
+            s = error_set(e, UTTER_INVALID_ARGUMENT, "%s: the path is too long", folder);
+        else
+            s = file_map_open(&maps[i], path, e);
+        if (s == UTTER_MODEL_NOT_FOUND && i >= REQUIRED) s = UTTER_OK;
+    }
+    const struct tokenizer_files f = {
+        folder,
+        (const char *)maps[0].data,
+        (const char *)maps[1].data,
+        (const char *)maps[2].data,
+        (const char *)maps[3].data,
+        maps[0].n_bytes,
+        maps[1].n_bytes,
+        maps[2].n_bytes,
+        maps[3].n_bytes,
+    };
+    if (s == UTTER_OK) s = tokenizer_from_files(out, &f, e);
+    for (int i = 0; i < N_FILES; i++) file_map_close(&maps[i]);
+    return s;
+}
+
+/* ---- GGUF metadata -------------------------------------------------------------------------------------------------- */
+
+enum { GGUF_TOKEN_CONTROL = 3, GGUF_TOKEN_USER_DEFINED = 4 };
+
+static utter_status need_meta(const struct meta **out, const struct checkpoint *ck, const char *key,
+                              enum meta_type type, const char *type_name, struct error *e)
+{
+    const struct meta *m = checkpoint_meta(ck, key);
+    if (!m || m->type != type)
+        return error_set(e, UTTER_MODEL_DAMAGED, "%s: %s: expected an array of %s, found %s", checkpoint_path(ck), key,
+                         type_name, m ? "something else" : "nothing");
+    *out = m;
+    return UTTER_OK;
+}
+
+static utter_status put_gguf(struct tokenizer *t, const struct meta *tokens, const struct meta *types,
+                             const struct meta *merges, struct error *e)
+{
+    utter_status s = UTTER_OK;
+    for (size_t i = 0; i < tokens->count && s == UTTER_OK; i++) {
+        const int64_t type = types->as.ints[i];
+        const char *text = tokens->as.strings[i];
+        const bool added =
+            type == GGUF_TOKEN_CONTROL || type == GGUF_TOKEN_USER_DEFINED || strcmp(text, end_of_text) == 0;
+        s = (added ? tokenizer_put_added : tokenizer_put)(t, (int64_t)i, text, e);
+    }
+    for (size_t i = 0; i < merges->count && s == UTTER_OK; i++)
+        s = tokenizer_put_merge(t, merges->as.strings[i], strlen(merges->as.strings[i]), e);
+    return s == UTTER_OK ? tokenizer_finish(t, e) : s;
+}
+
+static utter_status load_gguf(struct tokenizer **out, const struct checkpoint *ck, struct error *e)
+{
+    const struct meta *tokens = NULL, *types = NULL, *merges = NULL;
+    struct tokenizer *t = NULL;
+    utter_status s = need_meta(&tokens, ck, "tokenizer.ggml.tokens", META_STRINGS, "strings", e);
+    if (s == UTTER_OK) s = need_meta(&types, ck, "tokenizer.ggml.token_type", META_INTS, "integers", e);
+    if (s == UTTER_OK) s = need_meta(&merges, ck, "tokenizer.ggml.merges", META_STRINGS, "strings", e);
+    if (s == UTTER_OK && types->count != tokens->count)
+        s = error_set(e, UTTER_MODEL_DAMAGED, "%s: tokenizer.ggml.token_type: %zu entries for %zu tokens",
+                      checkpoint_path(ck), types->count, tokens->count);
+    if (s == UTTER_OK) s = tokenizer_begin(&t, checkpoint_path(ck), tokens->count, merges->count, e);
+    if (s == UTTER_OK) s = put_gguf(t, tokens, types, merges, e);
+    if (s != UTTER_OK) tokenizer_free(&t);
+    *out = t;
+    return s;
+}
+
+utter_status tokenizer_load(struct tokenizer **out, const struct checkpoint *ck, struct error *e)
+{
+    *out = NULL;
+    if (checkpoint_meta(ck, "tokenizer.ggml.tokens")) return load_gguf(out, ck, e);
+    struct tokenizer_files f = {.where = checkpoint_path(ck)};
+    f.vocab = checkpoint_side_file(ck, "vocab.json", &f.vocab_n);
+    f.merges = checkpoint_side_file(ck, "merges.txt", &f.merges_n);
+    f.added_tokens = checkpoint_side_file(ck, "added_tokens.json", &f.added_tokens_n);
+    f.config = checkpoint_side_file(ck, "tokenizer_config.json", &f.config_n);
+    return tokenizer_from_files(out, &f, e);
+}

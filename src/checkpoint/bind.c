@@ -79,7 +79,7 @@ static void fail_shape(struct binder *b, const struct tensor *t, int n_dims, con
                           t->layout == LAYOUT_TAPS_OUT_IN ? " (stored as taps, out, in)" : "");
 }
 
-static void fail_memory(struct binder *b, const char *name)
+void bind_fail_memory(struct binder *b, const char *name)
 {
     b->status =
         error_set(b->error, UTTER_OUT_OF_MEMORY, "%s: no memory for tensor %s", checkpoint_path(b->checkpoint), name);
@@ -222,6 +222,16 @@ static void fold_batch_norm(struct binder *b, float *v, int n, float eps, bool a
     }
 }
 
+static bool read_batch_norm(struct binder *b, float *v, int n, float eps, bool affine, const char *layer)
+{
+    const struct name folded = name_of("%s.s", layer);
+    if (checkpoint_find(b->checkpoint, folded.text))
+        (void)(read_norm_vector(b, v, n, layer, "s") && read_norm_vector(b, v + n, n, layer, "b"));
+    else
+        fold_batch_norm(b, v, n, eps, affine, layer);
+    return b->status == UTTER_OK;
+}
+
 void bind_batch_norm(struct binder *b, struct array *scale, struct array *shift, int n, float eps, bool affine,
                      const char *name_format, ...)
 {
@@ -229,16 +239,29 @@ void bind_batch_norm(struct binder *b, struct array *scale, struct array *shift,
     *scale = *shift = (struct array){0};
     if (!ready(b)) return;
     float *v = mem_calloc((size_t)n, 4 * sizeof *v);
-    const struct name folded = name_of("%s.s", name.text);
     if (!v)
-        fail_memory(b, name.text);
-    else if (checkpoint_find(b->checkpoint, folded.text))
-        (void)(read_norm_vector(b, v, n, name.text, "s") && read_norm_vector(b, v + n, n, name.text, "b"));
+        bind_fail_memory(b, name.text);
     else
-        fold_batch_norm(b, v, n, eps, affine, name.text);
+        read_batch_norm(b, v, n, eps, affine, name.text);
     if (b->status == UTTER_OK) b->status = device_param_copy(scale, b->device, 1, n, v, b->error);
     if (b->status == UTTER_OK) b->status = device_param_copy(shift, b->device, 1, n, v + n, b->error);
     mem_free(v);
+}
+
+bool bind_batch_norm_values(struct binder *b, float *scale, float *shift, int n, float eps, bool affine,
+                            const char *name_format, ...)
+{
+    NAME_FROM_ARGS(name, name_format);
+    if (!ready(b)) return false;
+    float *v = mem_calloc((size_t)n, 4 * sizeof *v);
+    if (!v)
+        bind_fail_memory(b, name.text);
+    else if (read_batch_norm(b, v, n, eps, affine, name.text)) {
+        memcpy(scale, v, (size_t)n * sizeof *v);
+        memcpy(shift, v + n, (size_t)n * sizeof *v);
+    }
+    mem_free(v);
+    return b->status == UTTER_OK;
 }
 
 /* ---- weights ---- */
@@ -247,7 +270,7 @@ struct request {
     enum weight_kind kind;
     enum layer_kind layer_kind;
     int n_dims;
-    int64_t shape[3]; /* as published */
+    int64_t shape[TENSOR_MAX_DIMS]; /* as published */
     enum bind_bias bias;
     const char *layer;
 };
@@ -307,6 +330,22 @@ static struct array bind_bias_vector(struct binder *b, const struct request *r)
     return bind_param(b, name.text, 1, &n);
 }
 
+/* The device weight of t, kept with the copy that it may use in place until binder_free_owned. */
+static struct weight *own_weight(struct binder *b, enum weight_kind kind, const struct tensor *t, struct array bias,
+                                 void *copy)
+{
+    struct binder_owned *o = mem_calloc(1, sizeof *o);
+    if (!o) {
+        mem_free(copy);
+        bind_fail_memory(b, t->name);
+        return NULL;
+    }
+    *o = (struct binder_owned){b->owned, NULL, copy};
+    b->owned = o;
+    b->status = weight_create(&o->weight, b->device, kind, t, bias, b->error);
+    return b->status == UTTER_OK ? o->weight : NULL;
+}
+
 static struct weight *bind_weight(struct binder *b, const struct request *r)
 {
     const struct name name = name_of("%s.weight", r->layer);
@@ -323,17 +362,13 @@ static struct weight *bind_weight(struct binder *b, const struct request *r)
     const struct array bias = bind_bias_vector(b, r);
     if (b->status != UTTER_OK) return NULL;
     t = view;
-    struct binder_owned *o = mem_calloc(1, sizeof *o);
-    if (!o || !prepare(&t, &o->copy, &layer, r)) {
-        if (o) mem_free(o->copy);
-        mem_free(o);
-        fail_memory(b, name.text);
+    void *copy = NULL;
+    if (!prepare(&t, &copy, &layer, r)) {
+        mem_free(copy);
+        bind_fail_memory(b, name.text);
         return NULL;
     }
-    o->next = b->owned;
-    b->owned = o;
-    b->status = weight_create(&o->weight, b->device, r->kind, &t, bias, b->error);
-    return b->status == UTTER_OK ? o->weight : NULL;
+    return own_weight(b, r->kind, &t, bias, copy);
 }
 
 struct weight *bind_linear(struct binder *b, int out, int in, enum bind_bias bias, const char *name_format, ...)
@@ -366,4 +401,62 @@ struct weight *bind_embedding(struct binder *b, int entries, int cols, const cha
 {
     NAME_FROM_ARGS(name, name_format);
     return bind_weight(b, &(struct request){WEIGHT_EMBEDDING, LAYER_OTHER, 2, {entries, cols}, BIAS_NONE, name.text});
+}
+
+/* ---- folding at load ---- */
+
+struct weight *bind_matrix_weight(struct binder *b, int out, int in, const char *bias_name, const char *name_format,
+                                  ...)
+{
+    NAME_FROM_ARGS(name, name_format);
+    if (!ready(b)) return NULL;
+    struct array bias = {0};
+    struct tensor view;
+    const struct request r = {WEIGHT_LINEAR, LAYER_OTHER, 2, {out, in}, BIAS_NONE, name.text};
+    const struct tensor *t = checkpoint_find(b->checkpoint, name.text);
+    if (!t)
+        fail_missing(b, name.text);
+    else if (fits(b, &view, t, &r) && bias_name)
+        bias = bind_vector(b, out, "%s", bias_name);
+    if (b->status != UTTER_OK) return NULL;
+    return own_weight(b, WEIGHT_LINEAR, &view, bias, NULL);
+}
+
+float *bind_values(struct binder *b, int n_dims, const int64_t *published_shape, const char *name_format, ...)
+{
+    NAME_FROM_ARGS(name, name_format);
+    if (!ready(b)) return NULL;
+    struct request r = {WEIGHT_CONV1D, n_dims == 3 ? LAYER_CONV1D : LAYER_OTHER, n_dims, {0}, BIAS_NONE, name.text};
+    for (int i = 0; i < n_dims; i++) r.shape[i] = published_shape[i];
+    struct layer layer = fold_find(b->checkpoint, name.text);
+    struct tensor view;
+    if (!layer.weight) {
+        const struct name weight = name_of("%s.weight", name.text);
+        fail_missing(b, weight.text);
+        return NULL;
+    }
+    if (!fits(b, &view, layer.weight, &r)) return NULL;
+    layer.weight = &view;
+    if (!fits_norm(b, &layer)) return NULL;
+    float *values = mem_alloc_aligned(tensor_count(&view) * sizeof *values);
+    if (!values || !fold_f32(values, &layer, r.layer_kind)) {
+        mem_free(values);
+        bind_fail_memory(b, name.text);
+        return NULL;
+    }
+    return values;
+}
+
+struct weight *bind_computed(struct binder *b, enum weight_kind kind, int k, int out, int in, float *values,
+                             const float *bias)
+{
+    struct array bias_row = {0};
+    const size_t n = (size_t)k * (size_t)out * (size_t)in;
+    const struct tensor t = {"computed", DTYPE_F32, LAYOUT_TAPS_OUT_IN, 3, {k, out, in}, values, n * sizeof *values};
+    if (ready(b) && bias) b->status = device_param_copy(&bias_row, b->device, 1, out, bias, b->error);
+    if (b->status != UTTER_OK) {
+        mem_free(values);
+        return NULL;
+    }
+    return own_weight(b, kind, &t, bias_row, values);
 }

@@ -55,4 +55,27 @@ struct weight *bind_embedding(struct binder *b, int entries, int cols, const cha
 void bind_batch_norm(struct binder *b, struct array *scale, struct array *shift, int n, float eps, bool affine,
                      const char *name_format, ...) __attribute__((format(printf, 7, 8)));
 
+/* ---- folding at load: networks that merge a batch norm or another constant into a layer ---- */
+
+/* A linear layer whose tensor has a name of its own (an LSTM's); bias_name: its bias vector, or NULL for none. */
+struct weight *bind_matrix_weight(struct binder *b, int out, int in, const char *bias_name, const char *name_format,
+                                  ...) __attribute__((format(printf, 5, 6)));
+
+/* A layer's effective weight as floats on the host, the caller's to mem_free: [k][out][in] of a published shape [out, in, k],
+ * the stored order of other numbers of dimensions. NULL after a failure. */
+float *bind_values(struct binder *b, int n_dims, const int64_t *published_shape, const char *name_format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* bind_batch_norm on the host: n floats each. False after a failure. */
+bool bind_batch_norm_values(struct binder *b, float *scale, float *shift, int n, float eps, bool affine,
+                            const char *name_format, ...) __attribute__((format(printf, 7, 8)));
+
+/* A weight from values [k][out][in] of mem_alloc_aligned, which the binder takes over even when it fails, and a bias of
+ * `out` floats, which is copied (NULL for none). */
+struct weight *bind_computed(struct binder *b, enum weight_kind kind, int k, int out, int in, float *values,
+                             const float *bias);
+
+/* Latches OUT_OF_MEMORY for the tensor. */
+void bind_fail_memory(struct binder *b, const char *name);
+
 #endif

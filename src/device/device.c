@@ -343,3 +343,69 @@ void op_istft16(struct stream *s, struct array out, struct array x, float limit)
                 "istft16: out %d x %d, x %d x %d", out.rows, out.cols, x.rows, x.cols))
         cpu_istft16(s, out, x, limit);
 }
+
+/* ---- ops: the networks that listen ------------------------------------------------------------------------------------ */
+
+static int segments(struct array x, int segment) { return (x.rows + segment - 1) / segment; }
+
+void op_scale_shift(struct stream *s, struct array out, struct array x, struct array scale, struct array shift,
+                    enum activation act)
+{
+    if (require(s, same_shape(out, x) && is_row(scale, x.cols) && is_row(shift, x.cols),
+                       "scale_shift: out %d x %d, x %d x %d, scale %d x %d, shift %d x %d", out.rows, out.cols, x.rows,
+                       x.cols, scale.rows, scale.cols, shift.rows, shift.cols))
+        cpu_scale_shift(s, out, x, scale, shift, act);
+}
+
+void op_rope(struct stream *s, struct array out, struct array x, struct array frequencies, int n_heads,
+             int first_position)
+{
+    if (require(s,
+                       same_shape(out, x) && n_heads > 0 && frequencies.cols <= 128 &&
+                           is_row(frequencies, x.cols / n_heads / 2) && x.cols == 2 * frequencies.cols * n_heads,
+                       "rope: out %d x %d, x %d x %d, %d heads, frequencies %d x %d", out.rows, out.cols, x.rows,
+                       x.cols, n_heads, frequencies.rows, frequencies.cols))
+        cpu_rope(s, out, x, frequencies, first_position);
+}
+
+void op_depthwise_conv1d(struct stream *s, struct array out, struct array x, struct array taps, int pad,
+                         struct array residual)
+{
+    if (require(s, out.cols == x.cols && taps.cols == x.cols && pad >= 0 && taps.rows > 0 &&
+                              (!array_exists(residual) || same_shape(residual, out)),
+                       "depthwise_conv1d: out %d x %d, x %d x %d, taps %d x %d, residual %d x %d", out.rows, out.cols,
+                       x.rows, x.cols, taps.rows, taps.cols, residual.rows, residual.cols))
+        cpu_depthwise_conv1d(s, out, x, taps, pad, residual);
+}
+
+void op_lstm_cell(struct stream *s, struct array hidden, struct array cell, struct array gates)
+{
+    if (require(s, same_shape(hidden, cell) && gates.rows == cell.rows && gates.cols == 4 * cell.cols,
+                       "lstm_cell: hidden %d x %d, cell %d x %d, gates %d x %d", hidden.rows, hidden.cols, cell.rows,
+                       cell.cols, gates.rows, gates.cols))
+        cpu_lstm_cell(s, hidden, cell, gates);
+}
+
+void op_segment_mean(struct stream *s, struct array out, struct array x, int segment)
+{
+    if (require(s, segment > 0 && x.rows > 0 && out.cols == x.cols && out.rows == segments(x, segment),
+                       "segment_mean: out %d x %d, x %d x %d, segments of %d", out.rows, out.cols, x.rows, x.cols,
+                       segment))
+        cpu_segment_mean(s, out, x, segment);
+}
+
+void op_segment_gate(struct stream *s, struct array out, struct array x, struct array gate, int segment)
+{
+    if (require(s,
+                       segment > 0 && same_shape(out, x) && gate.cols == x.cols && gate.rows == segments(x, segment),
+                       "segment_gate: out %d x %d, x %d x %d, gate %d x %d, segments of %d", out.rows, out.cols, x.rows,
+                       x.cols, gate.rows, gate.cols, segment))
+        cpu_segment_gate(s, out, x, gate, segment);
+}
+
+void op_mean_std(struct stream *s, struct array out, struct array x)
+{
+    if (require(s, x.rows >= 2 && is_row(out, 2 * x.cols), "mean_std: out %d x %d, x %d x %d", out.rows,
+                       out.cols, x.rows, x.cols))
+        cpu_mean_std(s, out, x);
+}

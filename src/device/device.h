@@ -116,11 +116,11 @@ void device_array_free(struct device *d, struct array *a);
 
 static inline struct array array_rows(struct array a, int first, int n)
 {
-    return (struct array){a.data + (size_t)first * (size_t)a.stride, n, a.cols, a.stride};
+    return (struct array){a.data ? a.data + (size_t)first * (size_t)a.stride : NULL, n, a.cols, a.stride};
 }
 static inline struct array array_cols(struct array a, int first, int n)
 {
-    return (struct array){a.data + first, a.rows, n, a.stride};
+    return (struct array){a.data ? a.data + first : NULL, a.rows, n, a.stride};
 }
 static inline bool array_exists(struct array a) { return a.data != NULL; }
 
@@ -226,5 +226,29 @@ void op_stft16(struct stream *s, struct array out, struct array x);
 /* The vocoder's head: x [F][18] = 9 log magnitudes, 9 phases -> mag = min(exp(.), 100), angle = sin(.), inverse STFT as in
  * the specification, clamp to +-limit. out: [4 * (F - 1)][1]. */
 void op_istft16(struct stream *s, struct array out, struct array x, float limit);
+
+/* ---- ops: the networks that listen (specification sections 4.4 to 4.6) ---------------------------------------------- */
+
+/* out = act(scale[col] * x + shift[col]): batch norm in eval mode. In place allowed. */
+void op_scale_shift(struct stream *s, struct array out, struct array x, struct array scale, struct array shift,
+                    enum activation act);
+
+/* Rotary positions on heads side by side: channel i of a head's first half turns with channel i of its second half by
+ * (first_position + row) * frequencies[i]. frequencies: [1][head_dim / 2]. In place allowed. */
+void op_rope(struct stream *s, struct array out, struct array x, struct array frequencies, int n_heads, int first_position);
+
+/* out[t][c] = sum over k of x[t + k - pad][c] * taps[k][c] + residual[t][c]; rows outside x read as zero. taps: [K][cols]. */
+void op_depthwise_conv1d(struct stream *s, struct array out, struct array x, struct array taps, int pad, struct array residual);
+
+/* One step of an LSTM for each row. gates: [rows][4 n] = input, forget, cell, output before their activations; cell
+ * [rows][n] is updated, hidden [rows][n] is written. */
+void op_lstm_cell(struct stream *s, struct array hidden, struct array cell, struct array gates);
+
+/* out[i] = mean of the rows [i * segment, (i + 1) * segment) of x, the last of as many as there are. */
+void op_segment_mean(struct stream *s, struct array out, struct array x, int segment);
+/* out[t] = x[t] * gate[t / segment]. In place allowed. */
+void op_segment_gate(struct stream *s, struct array out, struct array x, struct array gate, int segment);
+/* out: [1][2 n] = mean, then unbiased standard deviation, of each column over at least 2 rows. */
+void op_mean_std(struct stream *s, struct array out, struct array x);
 
 #endif

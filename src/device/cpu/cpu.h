@@ -67,5 +67,14 @@ void cpu_l2_normalize(struct stream *s, struct array out, struct array x, float 
 void cpu_sine_source(struct stream *s, struct array out, struct array f0, const struct source_params *p);
 void cpu_stft16(struct stream *s, struct array out, struct array x);
 void cpu_istft16(struct stream *s, struct array out, struct array x, float limit);
+void cpu_scale_shift(struct stream *s, struct array out, struct array x, struct array scale, struct array shift,
+                     enum activation act);
+void cpu_rope(struct stream *s, struct array out, struct array x, struct array frequencies, int first_position);
+void cpu_depthwise_conv1d(struct stream *s, struct array out, struct array x, struct array taps, int pad,
+                          struct array residual);
+void cpu_lstm_cell(struct stream *s, struct array hidden, struct array cell, struct array gates);
+void cpu_segment_mean(struct stream *s, struct array out, struct array x, int segment);
+void cpu_segment_gate(struct stream *s, struct array out, struct array x, struct array gate, int segment);
+void cpu_mean_std(struct stream *s, struct array out, struct array x);
 
 #endif

@@ -15,9 +15,10 @@
  * kept by the object that failed (utter_task_last_error) or written to the caller's buffer when there is no object
  * yet. The library never prints, never exits, and installs no signal handler.
  *
- * Structs start with struct_size; fill them with the matching _init function, then change what you need. A smaller
- * struct_size means an older caller, whose missing fields take their defaults; a larger one is refused when its unknown
- * tail is not zero.
+ * Structs start with struct_size. Fill those you hand in with the matching _init function, then change what you need: a
+ * smaller struct_size means an older caller, whose missing fields take their defaults; a larger one is refused when its
+ * unknown tail is not zero. For those you hand out, set struct_size = sizeof: a smaller one receives the fields it has room
+ * for, a larger one zeros in the fields this library does not know.
  */
 #ifndef UTTER_H
 #define UTTER_H
@@ -170,6 +171,8 @@ typedef struct utter_request {
     int32_t stream_context_tokens; /* how many tokens before a chunk its computation looks back on, besides the voice's
                                        prompt; 0: all (cost grows with the square of the length) */
     float sentence_silence;        /* seconds of silence between pieces of a long text, 0 to 10 */
+    int32_t drop_pulled;           /* 1: samples are forgotten once pulled, so that long texts need little memory;
+                                      utter_task_read is then refused */
 } utter_request;
 
 /* Fills in the defaults of the model (NULL: of Chatterbox Turbo). */

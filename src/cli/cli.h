@@ -11,22 +11,29 @@
 #include "cli/report.h"
 #include "utter.h"
 
+/* name, number, what it means */
+#define EXIT_CODE_MAP(X)                                                                                               \
+    X(OK, 0, "success; also when the reader of standard output had enough and closed it")                              \
+    X(FAILED, 1, "synthesis, or whatever the command does, failed; or a sentence ran into the token limit")            \
+    X(USAGE, 2, "the command line is wrong")                                                                           \
+    X(MODEL, 3, "model missing or damaged")                                                                            \
+    X(INPUT, 4, "input unreadable, or nothing in it can be spoken")                                                    \
+    X(OUTPUT, 5, "output not writable")                                                                                \
+    X(MEMORY, 6, "out of memory")                                                                                      \
+    X(DEVICE, 7, "device error")                                                                                       \
+    X(INTERRUPTED, 130, "interrupted by Ctrl-C or SIGTERM; what was spoken is kept")
+
 enum exit_code {
-    EXIT_OK = 0,
-    EXIT_FAILED = 1,        /* synthesis (or whatever the command does) failed */
-    EXIT_USAGE = 2,         /* the command line is wrong */
-    EXIT_MODEL = 3,         /* model missing or damaged */
-    EXIT_INPUT = 4,         /* input unreadable or unusable */
-    EXIT_OUTPUT = 5,        /* output not writable */
-    EXIT_MEMORY = 6,        /* out of memory */
-    EXIT_DEVICE = 7,        /* device error */
-    EXIT_INTERRUPTED = 130, /* Ctrl-C; what was finished is kept */
+#define X(name, number, text) EXIT_##name = number,
+    EXIT_CODE_MAP(X)
+#undef X
 };
 
 int exit_code_of(utter_status s); /* success gives EXIT_OK */
 
 /* From here on the first Ctrl-C (or SIGTERM) raises the byte that is returned, and only a second one ends the process.
- * The byte fits utter_task_set_cancel_flag. SIGPIPE is ignored, so that a closed pipe is a write error. */
+ * The byte fits utter_task_set_cancel_flag. SIGPIPE and SIGXFSZ are ignored, so that
+ * a closed pipe and a file limit are write errors. */
 const signed char *interrupt_flag(void);
 
 #endif

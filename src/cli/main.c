@@ -63,6 +63,7 @@ const signed char *interrupt_flag(void)
     sigaction(SIGTERM, &stop, NULL);
     const struct sigaction ignore = {.sa_handler = SIG_IGN};
     sigaction(SIGPIPE, &ignore, NULL);
+    sigaction(SIGXFSZ, &ignore, NULL);
     return &interrupted;
 }
 
@@ -72,6 +73,28 @@ static void print_help(FILE *out)
     for (int i = 0; i < N_COMMANDS; i++) fprintf(out, "  %-12s%s\n", commands[i]->name, commands[i]->summary);
     fprintf(out, "\n  utter COMMAND --help   the options of one command\n  utter --version        the version\n\n"
                  "Example:\n  utter say \"Hello there.\" -o hello.wav\n");
+}
+
+/* The whole man page, from the same tables as the help. */
+static void print_man(FILE *out)
+{
+    fprintf(out, ".TH UTTER 1 \"\" \"utter %s\" \"User Commands\"\n.SH NAME\nutter \\- text to speech\n.SH SYNOPSIS\n",
+            utter_version());
+    fprintf(out, ".B utter\n.I command\n[options] ...\n.SH DESCRIPTION\nSpeaks text with neural voices, on the CPU, "
+                 "without a network.\n.PP\n");
+    for (int i = 0; i < N_COMMANDS; i++) fprintf(out, ".TP\n.B %s\n%s\n", commands[i]->name, commands[i]->summary);
+    fprintf(out, ".PP\nEvery command has \\fB\\-h\\fR, \\fB\\-\\-help\\fR, \\fB\\-q\\fR, \\fB\\-\\-quiet\\fR and "
+                 "\\fB\\-\\-verbose\\fR.\n"
+                 "\\fButter \\-\\-version\\fR prints the version.\n");
+    for (int i = 0; i < N_COMMANDS; i++) options_man(commands[i], out);
+    fprintf(out, ".SH EXIT STATUS\n");
+#define X(name, number, text) fprintf(out, ".TP\n%d\n%s\n", number, text);
+    EXIT_CODE_MAP(X)
+#undef X
+    fprintf(out, ".SH ENVIRONMENT\nEvery option reads UTTER_ followed by its long name in capitals, with underscores; "
+                 "the command "
+                 "line wins.\nNO_COLOR switches colours off.\n.SH FILES\n.TP\n.I $XDG_DATA_HOME/utter/models\n"
+                 "models that can be named without a path (~/.local/share/utter/models)\n");
 }
 
 static int unknown_command(const char *word)
@@ -95,6 +118,10 @@ int main(int argc, char **argv)
     const char *word = argv[1];
     if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0) {
         printf("utter %s\n", utter_version());
+        return EXIT_OK;
+    }
+    if (strcmp(word, "--man") == 0) { /* how the build makes utter.1 */
+        print_man(stdout);
         return EXIT_OK;
     }
     const bool help_first = strcmp(word, "help") == 0 && argc == 3;

@@ -325,3 +325,50 @@ void options_help(const struct command *c, FILE *out)
     print_options(shared_options, out);
     fprintf(out, "\nEvery option can also be set by an environment variable: UTTER_ and its long name in capitals.\n");
 }
+
+/* ---- man page ---- */
+
+/* roff: a leading dot or quote is a command, backslash and minus want care. */
+static void print_roff(FILE *out, const char *text)
+{
+    if (*text == '.' || *text == '\'') fputs("\\&", out);
+    for (; *text; text++) {
+        if (*text == '\\')
+            fputs("\\e", out);
+        else if (*text == '-')
+            fputs("\\-", out);
+        else
+            fputc(*text, out);
+    }
+}
+
+static void print_option_roff(const struct option *o, FILE *out)
+{
+    char shown[160];
+    snprintf(shown, sizeof shown, "%.*s", (int)strcspn(o->names, "|"), o->names);
+    for (size_t n = strlen(shown); n > 0 && shown[n - 1] == ' ';) shown[--n] = '\0';
+    fputs(".TP\n\\fB", out);
+    print_roff(out, shown);
+    fputs("\\fR", out);
+    if (o->value) {
+        fputs(" \\fI", out);
+        print_roff(out, o->value);
+        fputs("\\fR", out);
+    }
+    fputc('\n', out);
+    print_roff(out, o->help);
+    fputc('\n', out);
+}
+
+void options_man(const struct command *c, FILE *out)
+{
+    fprintf(out, ".SH UTTER %s\n.B utter %s\n[options] %s\n.PP\n", c->name, c->name, c->synopsis);
+    print_roff(out, c->description ? c->description : c->summary);
+    fputc('\n', out);
+    for (const struct option *o = c->options; o && (o->names || o->type == OPTION_HEADING); o++) {
+        if (o->type == OPTION_HEADING)
+            fprintf(out, ".SS %s\n", o->help);
+        else
+            print_option_roff(o, out);
+    }
+}

@@ -65,6 +65,7 @@ struct words {
 bool options_parse(const struct command *c, void *settings, struct words *rest, int argc, char **argv, int *exit_code);
 
 void options_help(const struct command *c, FILE *out);
+void options_man(const struct command *c, FILE *out); /* the same as a section of the man page */
 
 /* The names of `candidates` (n of them) nearest to `word`, or NULL when none is near. */
 const char *nearest_name(const char *word, const char *const *candidates, int n);

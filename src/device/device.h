@@ -36,27 +36,28 @@ struct weight; /* a matrix, or a convolution's K matrices, in the device's layou
 struct kv_cache;
 
 struct array {
-    float *data;      /* device address; never dereferenced outside src/device */
+    float *data; /* device address; never dereferenced outside src/device */
     int rows, cols;
-    int stride;       /* floats from one row to the next, >= cols */
+    int stride; /* floats from one row to the next, >= cols */
 };
 
 /* ---- devices ---------------------------------------------------------------------------------------------------- */
 
 enum cpu_level { CPU_AUTO, CPU_SCALAR, CPU_AVX2, CPU_AVX512, CPU_NEON };
+bool cpu_level_by_name(enum cpu_level *out, const char *name); /* "auto", "scalar", "avx2", "avx512", "neon" */
 
 /* What many-row matrix products may round to. F32 keeps every product in float32. FAST lets layers that were measured to
  * lose nothing audible (docs/quality.md) use bf16 products with float32 sums. */
 enum precision { PRECISION_F32, PRECISION_FAST };
 
 struct device_options {
-    enum cpu_level level;     /* CPU_AUTO: $UTTER_CPU, else the best this machine has; an unavailable level is refused */
-    int n_threads;            /* 0: one per physical core */
+    enum cpu_level level; /* CPU_AUTO: $UTTER_CPU, else the best this machine has; an unavailable level is refused */
+    int n_threads;        /* 0: one per physical core */
     enum precision precision;
 };
 
 utter_status device_create_cpu(struct device **out, const struct device_options *o, struct error *e);
-void device_destroy(struct device **d); /* after every stream, weight and array of it */
+void device_destroy(struct device **d);          /* after every stream, weight and array of it */
 const char *device_name(const struct device *d); /* for example "cpu avx512, 2 threads" */
 int device_threads(const struct device *d);
 
@@ -84,15 +85,17 @@ int weight_taps(const struct weight *w);
  * for two (more dimensions are flattened into rows). f32 data that is aligned may be used in place. */
 utter_status device_param(struct array *out, struct device *d, const struct tensor *t, struct error *e);
 /* The same from host floats, copied. */
-utter_status device_param_copy(struct array *out, struct device *d, int rows, int cols, const float *values, struct error *e);
+utter_status device_param_copy(struct array *out, struct device *d, int rows, int cols, const float *values,
+                               struct error *e);
 
 /* ---- streams and scratch ------------------------------------------------------------------------------------------ */
 
 /* scratch_bytes: address space reserved, pages are touched as needed; 0 takes a default that suits the largest model. */
-utter_status stream_create(struct stream **out, struct device *d, struct cancel *cancel, size_t scratch_bytes, struct error *e);
+utter_status stream_create(struct stream **out, struct device *d, struct cancel *cancel, size_t scratch_bytes,
+                           struct error *e);
 void stream_destroy(struct stream **s);
 utter_status stream_status(const struct stream *s);
-const char *stream_error(const struct stream *s);        /* what the latched failure was, "" when OK; lives with the stream */
+const char *stream_error(const struct stream *s); /* what the latched failure was, "" when OK; lives with the stream */
 void stream_fail(struct stream *s, utter_status status); /* latches unless already latched */
 void stream_clear(struct stream *s);                     /* after a failure or cancel: OK again, scratch emptied */
 struct device *stream_device(const struct stream *s);
@@ -103,10 +106,11 @@ struct array stream_array(struct stream *s, int rows, int cols);
 size_t stream_mark(const struct stream *s);
 void stream_release(struct stream *s, size_t mark);
 
-struct array stream_upload(struct stream *s, int rows, int cols, const float *values);  /* copies host floats to scratch */
-void stream_write(struct stream *s, struct array dst, const float *values);             /* host [rows][cols], contiguous */
-void stream_read(struct stream *s, float *values, struct array src);                    /* waits; host, contiguous */
-utter_status stream_wait(struct stream *s);                                             /* waits; returns stream_status */
+struct array stream_upload(struct stream *s, int rows, int cols,
+                           const float *values);                            /* copies host floats to scratch */
+void stream_write(struct stream *s, struct array dst, const float *values); /* host [rows][cols], contiguous */
+void stream_read(struct stream *s, float *values, struct array src);        /* waits; host, contiguous */
+utter_status stream_wait(struct stream *s);                                 /* waits; returns stream_status */
 
 /* Memory that outlives scratch (state of a streaming task), until device_array_free. */
 utter_status device_array(struct array *out, struct device *d, int rows, int cols, struct error *e); /* zeroed */
@@ -122,13 +126,26 @@ static inline struct array array_cols(struct array a, int first, int n)
 {
     return (struct array){a.data ? a.data + first : NULL, a.rows, n, a.stride};
 }
-static inline bool array_exists(struct array a) { return a.data != NULL; }
+static inline bool array_exists(struct array a)
+{
+    return a.data != NULL;
+}
 
 /* ---- ops: products ------------------------------------------------------------------------------------------------ */
 
 enum activation {
-    ACT_NONE, ACT_RELU, ACT_LEAKY_RELU /* slope in act_param */, ACT_SILU, ACT_MISH, ACT_ELU /* alpha 1 */,
-    ACT_GELU_ERF, ACT_GELU_TANH, ACT_TANH, ACT_SIGMOID, ACT_ABS, ACT_EXP
+    ACT_NONE,
+    ACT_RELU,
+    ACT_LEAKY_RELU /* slope in act_param */,
+    ACT_SILU,
+    ACT_MISH,
+    ACT_ELU /* alpha 1 */,
+    ACT_GELU_ERF,
+    ACT_GELU_TANH,
+    ACT_TANH,
+    ACT_SIGMOID,
+    ACT_ABS,
+    ACT_EXP
 };
 
 /* What happens to a product before it is stored:
@@ -137,7 +154,7 @@ enum activation {
  *     out = scale * v + residual[row][col]
  * A zeroed struct means: plain product plus the weight's bias. */
 struct epilogue {
-    struct array row_add;     /* [1][out], optional */
+    struct array row_add; /* [1][out], optional */
     enum activation act;
     float act_param;
     struct array snake_alpha; /* [1][out], optional: v + sin^2(alpha v) / (alpha + 1e-9) */
@@ -150,34 +167,39 @@ struct epilogue {
 struct conv_shape {
     int stride, dilation, pad; /* 0 stride or dilation means 1 */
 };
-void op_conv1d(struct stream *s, struct array out, struct array x, const struct weight *w, struct conv_shape shape, struct epilogue e);
+void op_conv1d(struct stream *s, struct array out, struct array x, const struct weight *w, struct conv_shape shape,
+               struct epilogue e);
 
-static inline void op_linear(struct stream *s, struct array out, struct array x, const struct weight *w, struct epilogue e)
+static inline void op_linear(struct stream *s, struct array out, struct array x, const struct weight *w,
+                             struct epilogue e)
 {
     op_conv1d(s, out, x, w, (struct conv_shape){0}, e);
 }
 
 /* out[o][n] += x[i][c] * W[kk][n][c] for o = i * stride + kk - pad: ConvTranspose1d. out.rows rows are produced. */
-void op_conv_transpose1d(struct stream *s, struct array out, struct array x, const struct weight *w, int stride, int pad, struct epilogue e);
+void op_conv_transpose1d(struct stream *s, struct array out, struct array x, const struct weight *w, int stride,
+                         int pad, struct epilogue e);
 
 /* ---- ops: attention ----------------------------------------------------------------------------------------------- */
 
 /* Heads lie side by side in the columns: q, k, v and out are [T][heads * head_dim] views (so q, k and v may be column
  * ranges of one stacked product). softmax(scale * q k^T) v, full (bidirectional). */
-void op_attention(struct stream *s, struct array out, struct array q, struct array k, struct array v, int n_heads, float scale);
+void op_attention(struct stream *s, struct array out, struct array q, struct array k, struct array v, int n_heads,
+                  float scale);
 
 /* Relative positions (Transformer-XL, with espnet's table): score[i][j] = ((q_i + u) . k_j + (q_i + w) . pos[n - 1 - i + j]) * scale.
  * pos: [2n - 1][heads * head_dim], row r for distance n - 1 - r; u, w: [heads][head_dim]. */
-void op_attention_relative(struct stream *s, struct array out, struct array q, struct array k, struct array v, struct array pos,
-                           struct array bias_u, struct array bias_w, int n_heads, float scale);
+void op_attention_relative(struct stream *s, struct array out, struct array q, struct array k, struct array v,
+                           struct array pos, struct array bias_u, struct array bias_w, int n_heads, float scale);
 
 /* Causal attention with a cache of all layers' keys and values. */
-utter_status kv_cache_create(struct kv_cache **out, struct device *d, int n_layers, int n_positions, int width, struct error *e);
+utter_status kv_cache_create(struct kv_cache **out, struct device *d, int n_layers, int n_positions, int width,
+                             struct error *e);
 void kv_cache_destroy(struct kv_cache **kv);
 int kv_cache_positions(const struct kv_cache *kv);
 /* Stores k and v [T][width] of one layer at positions first..first+T-1, then out = attention of q over positions 0..its own. */
-void op_attention_cached(struct stream *s, struct array out, struct array q, struct array k, struct array v, struct kv_cache *kv,
-                         int layer, int first, int n_heads, float scale);
+void op_attention_cached(struct stream *s, struct array out, struct array q, struct array k, struct array v,
+                         struct kv_cache *kv, int layer, int first, int n_heads, float scale);
 
 /* ---- ops: everything else ------------------------------------------------------------------------------------------ */
 
@@ -186,16 +208,20 @@ void op_attention_cached(struct stream *s, struct array out, struct array q, str
 void op_embed(struct stream *s, struct array out, const struct weight *table, const int32_t *ids, bool accumulate);
 
 /* Over the columns of each row, biased variance, then the activation. In place allowed. */
-void op_layer_norm(struct stream *s, struct array out, struct array x, struct array gain, struct array bias, float eps, enum activation act);
+void op_layer_norm(struct stream *s, struct array out, struct array x, struct array gain, struct array bias, float eps,
+                   enum activation act);
 
-void op_activate(struct stream *s, struct array out, struct array x, enum activation act, float param); /* in place allowed */
-void op_snake(struct stream *s, struct array out, struct array x, struct array alpha);                  /* in place allowed */
-void op_copy(struct stream *s, struct array out, struct array x);                                       /* out and x: same shape; x of 1 row is repeated */
+void op_activate(struct stream *s, struct array out, struct array x, enum activation act,
+                 float param);                                                         /* in place allowed */
+void op_snake(struct stream *s, struct array out, struct array x, struct array alpha); /* in place allowed */
+void op_copy(struct stream *s, struct array out, struct array x); /* out and x: same shape; x of 1 row is repeated */
 void op_fill(struct stream *s, struct array out, float value);
 /* out = a * x + b * y; y may not exist (then out = a * x). x or y of one row is repeated over all rows. In place allowed. */
 void op_add(struct stream *s, struct array out, float a, struct array x, float b, struct array y);
-void op_repeat_rows(struct stream *s, struct array out, struct array x, int times); /* a a b b ...: nearest upsampling */
-void op_l2_normalize(struct stream *s, struct array out, struct array x, float floor); /* each row / max(norm, floor); in place allowed */
+void op_repeat_rows(struct stream *s, struct array out, struct array x,
+                    int times); /* a a b b ...: nearest upsampling */
+void op_l2_normalize(struct stream *s, struct array out, struct array x,
+                     float floor); /* each row / max(norm, floor); in place allowed */
 
 /* ---- ops: source and spectrum of the vocoder (specification section 2.10) ------------------------------------------- */
 
@@ -209,14 +235,14 @@ enum { SOURCE_MAX_HARMONICS = 16 };
 struct source_params {
     int hop, n_harmonics;
     float sample_rate;
-    struct array phase;      /* [1][n_harmonics] radians */
-    struct array mix;        /* [1][n_harmonics]; the l_linear weight */
-    struct array mix_bias;   /* [1][1] */
-    struct array noise;      /* optional */
+    struct array phase;    /* [1][n_harmonics] radians */
+    struct array mix;      /* [1][n_harmonics]; the l_linear weight */
+    struct array mix_bias; /* [1][1] */
+    struct array noise;    /* optional */
     struct rng noise_stream;
     int64_t first_sample;
-    double start_cycles;     /* phase of harmonic 1 before the first sample, in cycles */
-    double *end_cycles;      /* optional, host: the same after the last sample */
+    double start_cycles; /* phase of harmonic 1 before the first sample, in cycles */
+    double *end_cycles;  /* optional, host: the same after the last sample */
 };
 void op_sine_source(struct stream *s, struct array out, struct array f0, const struct source_params *p);
 

@@ -19,6 +19,14 @@ static const char *const level_names[] = {
     [CPU_AUTO] = "auto", [CPU_SCALAR] = "scalar", [CPU_AVX2] = "avx2", [CPU_AVX512] = "avx512", [CPU_NEON] = "neon"};
 enum { N_LEVELS = sizeof level_names / sizeof level_names[0] };
 
+bool cpu_level_by_name(enum cpu_level *out, const char *name)
+{
+    int i = 0;
+    while (i < N_LEVELS && strcmp(name, level_names[i]) != 0) i++;
+    if (i < N_LEVELS) *out = (enum cpu_level)i;
+    return i < N_LEVELS;
+}
+
 /* $UTTER_CPU names the level unless the caller does. */
 static utter_status choose_level(enum cpu_level asked, enum cpu_level *out, struct error *e)
 {
@@ -27,12 +35,9 @@ static utter_status choose_level(enum cpu_level asked, enum cpu_level *out, stru
         const char *name = getenv("UTTER_CPU");
         if (name && *name) {
             from = "UTTER_CPU: ";
-            int i = 0;
-            while (i < N_LEVELS && strcmp(name, level_names[i]) != 0) i++;
-            if (i == N_LEVELS)
+            if (!cpu_level_by_name(&asked, name))
                 return error_set(e, UTTER_INVALID_ARGUMENT,
                                  "UTTER_CPU: \"%.40s\" is not one of auto, scalar, avx2, avx512, neon", name);
-            asked = (enum cpu_level)i;
         }
     }
     *out = asked == CPU_AUTO ? cpu_best_level() : asked;

@@ -107,5 +107,10 @@ int s3gen_mel_frames(const struct mel_request *r);
 void s3gen_mel(struct stream *s, const struct s3gen *m, struct array out, const struct mel_request *r);
 
 const struct hift *s3gen_hift(const struct s3gen *m);
+const struct cfm *s3gen_cfm(const struct s3gen *m);
+
+/* Gain of an utterance's sample i: the start is silent for 20 ms, then rises for 20 ms, since what is left of the prompt's
+ * sound there does not belong to the text (section 2.11). */
+float s3gen_fade(int i);
 
 #endif

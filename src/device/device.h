@@ -243,6 +243,9 @@ struct source_params {
     int64_t first_sample;
     double start_cycles; /* phase of harmonic 1 before the first sample, in cycles */
     double *end_cycles;  /* optional, host: the same after the last sample */
+    /* Round each harmonic's running sum to float32 as the official implementation does: to compare with its values, which
+     * drift from the exact phase. start_cycles is taken as 0 then. */
+    bool official_rounding;
 };
 void op_sine_source(struct stream *s, struct array out, struct array f0, const struct source_params *p);
 

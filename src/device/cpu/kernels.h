@@ -74,6 +74,7 @@ struct source {
     ptrdiff_t f0_stride;
     const double *cycles;
     float *out;
+    const double *sums; /* [m][h], official_rounding only: harmonic h's unwrapped cycles before frame m; only scalar reads it */
 };
 
 /* name, parameters (every kernel returns void).

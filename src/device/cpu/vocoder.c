@@ -29,7 +29,22 @@ static void source_tile(void *arg, int tile, int worker)
 {
     (void)worker;
     const struct job *j = arg;
-    j->kernels->sine_source(&j->source, tile * j->per_tile, in_tile(j, tile));
+    (j->source.sums ? sine_source_scalar : j->kernels->sine_source)(&j->source, tile * j->per_tile, in_tile(j, tile));
+}
+
+/* Unwrapped cycles of every harmonic before every frame. */
+static double *harmonic_sums(struct stream *s, struct array f0, const struct source_params *p)
+{
+    const int H = p->n_harmonics;
+    double *sums = (double *)cpu_scratch(s, 2 * (size_t)H * ((size_t)f0.rows + 1));
+    if (!sums) return NULL;
+    for (int h = 0; h < H; h++) sums[h] = 0;
+    for (int m = 0; m < f0.rows; m++)
+        for (int h = 0; h < H; h++) {
+            const float step = f0.data[(ptrdiff_t)m * f0.stride] * (float)(h + 1) / p->sample_rate;
+            sums[(m + 1) * H + h] = sums[m * H + h] + p->hop * (double)step;
+        }
+    return sums;
 }
 
 void cpu_sine_source(struct stream *s, struct array out, struct array f0, const struct source_params *p)
@@ -43,7 +58,8 @@ void cpu_sine_source(struct stream *s, struct array out, struct array f0, const 
         cycles[m + 1] = end - floor(end);
     }
     if (p->end_cycles) *p->end_cycles = cycles[f0.rows];
-    struct job j = {.source = {p, f0.data, f0.stride, cycles, out.data}, .n = f0.rows, .per_tile = TILE_FRAMES};
+    struct job j = {.source = {p, f0.data, f0.stride, cycles, out.data, NULL}, .n = f0.rows, .per_tile = TILE_FRAMES};
+    if (p->official_rounding && !(j.source.sums = harmonic_sums(s, f0, p))) return;
     run(s, &j, source_tile);
     stream_release(s, mark);
 }

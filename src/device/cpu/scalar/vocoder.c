@@ -5,6 +5,15 @@
 
 #define TWO_PI 6.283185307179586
 
+/* Phase of harmonic h at sample i of frame m, in cycles. */
+static double source_cycles(const struct source *s, int m, int h, int i)
+{
+    const float f0 = s->f0[m * s->f0_stride];
+    if (!s->sums) return (s->cycles[m] + (i + 1) * ((double)f0 / (double)s->p->sample_rate)) * (h + 1);
+    const float step = f0 * (float)(h + 1) / s->p->sample_rate;
+    return (double)(float)(s->sums[m * s->p->n_harmonics + h] + (i + 1) * (double)step);
+}
+
 void sine_source_scalar(const struct source *s, int frame, int n)
 {
     const struct source_params *p = s->p;
@@ -15,10 +24,9 @@ void sine_source_scalar(const struct source *s, int frame, int n)
         const float sigma = voiced ? 0.003f : 0.1f / 3;
         for (int i = 0; i < p->hop; i++) {
             const int64_t at = (int64_t)m * p->hop + i;
-            const double cycles = s->cycles[m] + (i + 1) * ((double)f0 / (double)p->sample_rate);
             double sum = (double)p->mix_bias.data[0];
             for (int h = 0; h < H; h++) {
-                const double turns = cycles * (h + 1);
+                const double turns = source_cycles(s, m, h, i);
                 const double theta = TWO_PI * (turns - floor(turns)) + (double)p->phase.data[h];
                 float noise;
                 if (array_exists(p->noise))

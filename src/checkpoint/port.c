@@ -87,7 +87,7 @@ static const struct rename layers[] = {
     CONFORMER("ff/w2", "feed_forward.w_2"),
 };
 
-enum { MAX_CAPTURES = 4, NAME_ROOM = TABLE_MAX_NAME + 128 };
+enum { MAX_CAPTURES = 4, NAME_ROOM = TABLE_NAME_ROOM };
 
 struct capture {
     const char *text;

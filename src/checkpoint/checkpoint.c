@@ -219,6 +219,25 @@ static utter_status open_files(struct checkpoint *ck, const char *path, const ch
     return s == UTTER_OK ? check_pair(ck, second, e) : s;
 }
 
+/* ---- what it is ---- */
+
+const char *checkpoint_variant(const struct checkpoint *ck)
+{
+    const struct tensor *wpe = checkpoint_find(ck, "t3.tfmr.wpe.weight"),
+                        *text = checkpoint_find(ck, "t3.text_emb.weight");
+    if (wpe) return wpe->shape[wpe->n_dims - 1] == 768 ? "nano" : "turbo";
+    if (!text || !checkpoint_find(ck, "t3.tfmr.norm.weight")) return "none";
+    return text->shape[0] == 704 ? "english" : "multilingual";
+}
+
+bool checkpoint_can_clone(const struct checkpoint *ck)
+{
+    const struct meta *m = checkpoint_meta(ck, "utter.can_clone");
+    if (m && m->type == META_BOOL && !m->as.b) return false;
+    return checkpoint_find(ck, "ve.lstm.weight_ih_l0") && checkpoint_find(ck, "s3gen.tokenizer.encoder.conv1.weight") &&
+           checkpoint_find(ck, "s3gen.speaker_encoder.head.conv1.weight");
+}
+
 /* ---- anything ---- */
 
 utter_status checkpoint_open(struct checkpoint **out, const char *path, const char *s3gen_path, struct error *e)

@@ -168,26 +168,6 @@ static const char *text_of(const struct checkpoint *ck, const char *key, const c
     return option ? option : m && m->type == META_STRING ? m->as.string : NULL;
 }
 
-/* Which published model the shapes are those of, for people and for choosing defaults. */
-static const char *variant(const struct checkpoint *ck)
-{
-    const struct tensor *text_emb = checkpoint_find(ck, "t3.text_emb.weight");
-    if (checkpoint_find(ck, "t3.tfmr.wpe.weight")) {
-        const struct tensor *wpe = checkpoint_find(ck, "t3.tfmr.wpe.weight");
-        return wpe->shape[wpe->n_dims - 1] == 768 ? "nano" : "turbo";
-    }
-    if (!text_emb) return "none";
-    return text_emb->shape[0] == 704 ? "english" : "multilingual";
-}
-
-static bool can_clone(const struct checkpoint *ck, const struct convert_options *o)
-{
-    const struct meta *source = checkpoint_meta(ck, "utter.can_clone");
-    if (o->no_clone || (source && source->type == META_BOOL && !source->as.b)) return false;
-    return checkpoint_find(ck, "ve.lstm.weight_ih_l0") && checkpoint_find(ck, "s3gen.tokenizer.encoder.conv1.weight") &&
-           checkpoint_find(ck, "s3gen.speaker_encoder.head.conv1.weight");
-}
-
 static void write_languages(struct gguf_writer *w, const struct checkpoint *ck, const struct convert_options *o)
 {
     const struct meta *source = checkpoint_meta(ck, "general.languages");
@@ -207,8 +187,8 @@ static utter_status write_metadata(struct gguf_writer *w, const struct checkpoin
     gguf_write_uint(w, "general.quantization_version", 2);
     gguf_write_uint(w, "utter.format_version", UTTER_GGUF_VERSION);
     write_text(w, "utter.family", "chatterbox");
-    write_text(w, "utter.variant", variant(ck));
-    gguf_write_bool(w, "utter.can_clone", can_clone(ck, o));
+    write_text(w, "utter.variant", checkpoint_variant(ck));
+    gguf_write_bool(w, "utter.can_clone", !o->no_clone && checkpoint_can_clone(ck));
     write_text(w, "utter.voice", text_of(ck, "utter.voice", o->voice));
     write_text(w, "utter.t3_type", dtype_name(o->t3));
     write_text(w, "utter.flow_type", dtype_name(o->flow));

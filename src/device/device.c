@@ -241,6 +241,15 @@ void op_attention_cached(struct stream *s, struct array out, struct array q, str
         cpu_attention_cached(s, out, q, k, v, kv, layer, first, n_heads, scale);
 }
 
+void kv_cache_copy(struct stream *s, struct kv_cache *dst, const struct kv_cache *src, int n)
+{
+    if (require(s, dst->n_layers == src->n_layers && dst->width == src->width,
+                "kv_cache_copy: %d layers of width %d into %d of %d", src->n_layers, src->width, dst->n_layers, dst->width) &&
+        require(s, n >= 0 && n <= src->n_positions && n <= dst->n_positions, "kv_cache_copy: %d positions of %d into %d", n,
+                src->n_positions, dst->n_positions))
+        cpu_kv_cache_copy(s, dst, src, n);
+}
+
 void op_embed(struct stream *s, struct array out, const struct weight *table, const int32_t *ids, bool accumulate)
 {
     if (!require(s, table && out.cols == table->in && table->taps == 1 && !table->in_out,

@@ -197,6 +197,8 @@ utter_status kv_cache_create(struct kv_cache **out, struct device *d, int n_laye
                              struct error *e);
 void kv_cache_destroy(struct kv_cache **kv);
 int kv_cache_positions(const struct kv_cache *kv);
+/* Positions 0 .. n - 1 of every layer of src into dst: layers and width alike, both with room for n. */
+void kv_cache_copy(struct stream *s, struct kv_cache *dst, const struct kv_cache *src, int n);
 /* Stores k and v [T][width] of one layer at positions first..first+T-1, then out = attention of q over positions 0..its own. */
 void op_attention_cached(struct stream *s, struct array out, struct array q, struct array k, struct array v,
                          struct kv_cache *kv, int layer, int first, int n_heads, float scale);

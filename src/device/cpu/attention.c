@@ -160,6 +160,30 @@ int kv_cache_positions(const struct kv_cache *kv)
     return kv->n_positions;
 }
 
+struct copying {
+    struct kv_cache *dst;
+    const struct kv_cache *src;
+    size_t n_floats; /* of one layer's keys, or values */
+};
+
+static void copy_tile(void *arg, int tile, int worker)
+{
+    (void)worker;
+    const struct copying *c = arg;
+    const size_t layer = (size_t)tile / 2;
+    float *dst = (tile % 2 ? c->dst->values : c->dst->keys) + layer * c->dst->layer_floats;
+    const float *src = (tile % 2 ? c->src->values : c->src->keys) + layer * c->src->layer_floats;
+    memcpy(dst, src, c->n_floats * sizeof(float));
+}
+
+/* Whole panels: what lies behind position n in the last one is never read before it is stored. */
+void cpu_kv_cache_copy(struct stream *s, struct kv_cache *dst, const struct kv_cache *src, int n)
+{
+    if (n == 0) return;
+    struct copying c = {dst, src, round_up(n, s->device->kernels.panel) * (size_t)src->width};
+    cpu_run(s, 2 * src->n_layers, copy_tile, &c);
+}
+
 static void store_values(float *values, struct array v, int first, int panel, int n_heads)
 {
     const int head_dim = v.cols / n_heads;

@@ -5,12 +5,14 @@
 
 #include "base/mem.h"
 
-stage_fn stage_hift, stage_s3gen;
+stage_fn stage_hift, stage_s3gen, stage_sampler, stage_t3_turbo;
 
 const struct stage stages[] = {
     {"hift", stage_hift},
     {"s3gen", stage_s3gen},
     {"s3gen_meanflow", stage_s3gen},
+    {"sampler", stage_sampler},
+    {"t3_turbo", stage_t3_turbo},
     {NULL, NULL},
 };
 

@@ -2,52 +2,20 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <iconv.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/mem.h"
-#include "text/unicode.h"
-
-static utter_status from_utf16(char **text, size_t *n, char *bytes, size_t n_bytes, const char *where, struct error *e)
-{
-    const size_t room = n_bytes * 2 + 1; /* 2 bytes become at most 3 */
-    char *out = mem_alloc(room);
-    iconv_t cd = iconv_open("UTF-8", "UTF-16");
-    utter_status s = UTTER_OK;
-    if (!out || cd == (iconv_t)-1) s = error_set(e, UTTER_OUT_OF_MEMORY, "%s: no memory to convert UTF-16", where);
-    char *in = bytes, *to = out;
-    size_t left = n_bytes, room_left = room - 1;
-    if (s == UTTER_OK && iconv(cd, &in, &left, &to, &room_left) == (size_t)-1)
-        s = error_set(e, UTTER_INPUT_UNREADABLE, "%s: byte %zu is not UTF-16", where, n_bytes - left);
-    if (cd != (iconv_t)-1) iconv_close(cd);
-    mem_free(bytes);
-    if (s != UTTER_OK) {
-        mem_free(out);
-        return s;
-    }
-    *to = '\0';
-    *text = out;
-    *n = (size_t)(to - out);
-    return UTTER_OK;
-}
+#include "cli/report.h"
+#include "text/decode.h"
 
 utter_status input_to_utf8(char **text, size_t *n, char *bytes, size_t n_bytes, const char *where, struct error *e)
 {
-    *text = NULL;
-    *n = 0;
-    if (n_bytes >= 2 && (memcmp(bytes, "\xff\xfe", 2) == 0 || memcmp(bytes, "\xfe\xff", 2) == 0))
-        return from_utf16(text, n, bytes, n_bytes, where, e);
-    if (n_bytes >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0) memmove(bytes, bytes + 3, n_bytes -= 3);
-    bytes[n_bytes] = '\0';
-    if (utf8_check(bytes, n_bytes, where, e) != UTTER_OK) {
-        mem_free(bytes);
-        return UTTER_INPUT_UNREADABLE;
-    }
-    *text = bytes;
-    *n = n_bytes;
-    return UTTER_OK;
+    const utter_status s = text_decode(text, n, bytes, n_bytes, where, e);
+    mem_free(bytes);
+    return s;
 }
 
 /* Reads to the end; the buffer has room for a terminator. */
@@ -86,4 +54,21 @@ utter_status input_read(char **text, size_t *n, const char *path, struct error *
     if (s == UTTER_OK) return input_to_utf8(text, n, bytes, n_bytes, where, e);
     mem_free(bytes);
     return s;
+}
+
+utter_status input_words(char **text, size_t *n, const char *file, const struct words *words, struct error *e)
+{
+    const bool is_stdin = words->count == 0 || (words->count == 1 && strcmp(words->word[0], "-") == 0);
+    if (!file && is_stdin && isatty(STDIN_FILENO)) report_note("reading text from the terminal; Ctrl-D ends it");
+    if (file || is_stdin) return input_read(text, n, file ? file : "-", e);
+    struct buf b = buf_empty(INPUT_MAX_BYTES);
+    for (int i = 0; i < words->count; i++) {
+        if (i > 0) buf_append_string(&b, " ");
+        buf_append_string(&b, words->word[i]);
+    }
+    const size_t length = b.n;
+    char *joined = buf_take(&b);
+    buf_free(&b);
+    if (!joined) return error_set(e, UTTER_OUT_OF_MEMORY, "no memory for the text");
+    return input_to_utf8(text, n, joined, length, "the text", e);
 }

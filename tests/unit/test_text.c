@@ -6,7 +6,7 @@
 #include "base/map.h"
 #include "base/mem.h"
 #include "test.h"
-#include "text/load.h"
+#include "text/decode.h"
 #include "text/punc_norm.h"
 #include "text/split.h"
 #include "text/tokenizer_build.h"
@@ -543,15 +543,6 @@ static void text_is_decoded_by_its_mark(void **state)
             assert_non_null(strstr(e.text, cases[i].says));
         mem_free(out);
     }
-    FILE *f = tmpfile();
-    fputs("\xEF\xBB\xBFHello", f);
-    rewind(f);
-    char *out;
-    size_t n;
-    assert_int_equal(text_read(&out, &n, f, "input", &e), UTTER_OK);
-    assert_string_equal(out, "Hello");
-    mem_free(out);
-    fclose(f);
 }
 
 int main(void)

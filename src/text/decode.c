@@ -1,6 +1,5 @@
-#include "text/load.h"
+#include "text/decode.h"
 
-#include <errno.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -35,7 +34,7 @@ static utter_status append_utf16(struct buf *b, const char *bytes, size_t n, boo
 utter_status text_decode(char **out, size_t *out_n, const char *bytes, size_t n, const char *name, struct error *e)
 {
     *out = NULL;
-    struct buf b = buf_empty((size_t)2 * TEXT_MAX_BYTES);
+    struct buf b = buf_empty(2 * n + 1);
     const bool little = n >= 2 && memcmp(bytes, "\xFF\xFE", 2) == 0, big = n >= 2 && memcmp(bytes, "\xFE\xFF", 2) == 0;
     utter_status s = UTTER_OK;
     if (little || big) {
@@ -48,23 +47,6 @@ utter_status text_decode(char **out, size_t *out_n, const char *bytes, size_t n,
     *out_n = b.n;
     if (s == UTTER_OK && !(*out = buf_take(&b)))
         s = error_set(e, UTTER_OUT_OF_MEMORY, "%s: no memory for the text", name);
-    buf_free(&b);
-    return s;
-}
-
-utter_status text_read(char **out, size_t *out_n, FILE *f, const char *name, struct error *e)
-{
-    struct buf b = buf_empty(TEXT_MAX_BYTES);
-    char block[16384];
-    size_t got;
-    *out = NULL;
-    while (!b.failed && (got = fread(block, 1, sizeof block, f)) > 0) buf_append(&b, block, got);
-    utter_status s = UTTER_OK;
-    if (ferror(f))
-        s = error_set(e, UTTER_INPUT_UNREADABLE, "%s: %s", name, strerror(errno));
-    else if (b.failed)
-        s = error_set(e, UTTER_INPUT_UNREADABLE, "%s: more than %d MiB of text", name, TEXT_MAX_BYTES >> 20);
-    if (s == UTTER_OK) s = text_decode(out, out_n, b.data ? b.data : "", b.n, name, e);
     buf_free(&b);
     return s;
 }

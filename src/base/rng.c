@@ -9,18 +9,10 @@ uint64_t fnv1a64(const char *text)
     return h;
 }
 
-static uint64_t mix(uint64_t z)
+struct rng rng_stream(uint64_t seed, const char *name)
 {
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
+    return (struct rng){rng_mix(fnv1a64(name) ^ rng_mix(seed))};
 }
-
-struct rng rng_stream(uint64_t seed, const char *name) { return (struct rng){mix(fnv1a64(name) ^ mix(seed))}; }
-
-uint64_t rng_bits(struct rng r, uint64_t index) { return mix(r.state + (index + 1) * 0x9E3779B97F4A7C15u); }
-
-double rng_uniform(struct rng r, uint64_t index) { return (double)(rng_bits(r, index) >> 11) * 0x1p-53; }
 
 void rng_normal(struct rng r, uint64_t first, size_t n, float *out)
 {

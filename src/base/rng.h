@@ -16,8 +16,23 @@ struct rng {
 };
 
 struct rng rng_stream(uint64_t seed, const char *name);
-uint64_t rng_bits(struct rng r, uint64_t index);
-double rng_uniform(struct rng r, uint64_t index); /* [0, 1), 53 bits */
+static inline uint64_t rng_mix(uint64_t z)
+{
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+static inline uint64_t rng_bits(struct rng r, uint64_t index)
+{
+    return rng_mix(r.state + (index + 1) * 0x9E3779B97F4A7C15u);
+}
+
+/* [0, 1), 53 bits */
+static inline double rng_uniform(struct rng r, uint64_t index)
+{
+    return (double)(rng_bits(r, index) >> 11) * 0x1p-53;
+}
 
 /* out[i] = draw first + i, standard normal (Box-Muller on pairs; draw i needs only pair i / 2). */
 void rng_normal(struct rng r, uint64_t first, size_t n, float *out);

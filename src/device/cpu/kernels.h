@@ -116,14 +116,19 @@ struct cpu_kernels {
 #undef X
 };
 
-/* Each fills the table with its level's kernels; called in rising order, so a level may leave some as they were. */
+/* Each fills the table with its level's kernels; called in rising order, so a level may leave some as they were. Levels
+ * of other machines are declared but not built. */
 void cpu_kernels_scalar(struct cpu_kernels *k);
+void cpu_kernels_avx2(struct cpu_kernels *k);
+void cpu_kernels_avx512(struct cpu_kernels *k);
+void cpu_kernels_avx512_vnni(struct cpu_kernels *k); /* on top of avx512: 8-bit products */
 
 #define X(name, params) void name##_scalar params;
 CPU_KERNELS(X)
 #undef X
 
-size_t product_scratch(const struct cpu_kernels *k, const struct product *p);     /* floats */
-size_t attention_scratch(const struct cpu_kernels *k, const struct attention *a); /* floats */
+/* Scratch of a tile, in floats. n_cols: columns of a tile of product_rows; product_tile's are at most `panel`. */
+size_t product_scratch(const struct cpu_kernels *k, const struct product *p, int n_cols);
+size_t attention_scratch(const struct cpu_kernels *k, const struct attention *a);
 
 #endif

@@ -106,15 +106,20 @@ static void run_product(struct stream *s, const struct product *p)
     j.few = p->taps == 1 && inside && (p->rows <= FEW_ROWS || p->w->out < FEW_ROWS);
     cut_into_tiles(&j);
     if (j.few && dtype_block(p->w->type) == 32 && p->rows <= FEW_ROWS && !(j.quantized = quantize_rows(s, p))) return;
-    j.scratch_floats = (product_scratch(&d->kernels, p) + 15) & ~(size_t)15;
+    j.scratch_floats = (product_scratch(&d->kernels, p, j.tile_cols) + 15) & ~(size_t)15;
     j.scratch = cpu_scratch(s, j.scratch_floats * (size_t)pool_threads(d->pool));
     if (j.scratch) cpu_run(s, j.n_tiles, run_tile, &j);
     stream_release(s, mark);
 }
 
-size_t product_scratch(const struct cpu_kernels *k, const struct product *p)
+size_t product_scratch(const struct cpu_kernels *k, const struct product *p, int n_cols)
 {
-    return (size_t)p->taps * (size_t)p->w->in * (size_t)k->panel;
+    const size_t in = (size_t)p->w->in, panel = (size_t)k->panel, block = (size_t)k->block, taps = (size_t)p->taps;
+    const size_t tap_step = (size_t)(p->tap_step < 0 ? -p->tap_step : p->tap_step);
+    const size_t rows_of_x = (block - 1) * (size_t)p->row_step + (taps > 0 ? (taps - 1) * tap_step : 0) + 1;
+    const size_t many = block * panel + taps * in * panel + rows_of_x * in;
+    const size_t few = FEW_ROWS * (size_t)n_cols + in;
+    return many > few ? many : few;
 }
 
 static struct product make_product(struct array out, struct array x, const struct weight *w, const struct epilogue *e)

@@ -36,7 +36,7 @@ utter_status binder_status(const struct binder *b)
 /* ---- failures ---- */
 
 struct name {
-    char text[TABLE_MAX_NAME];
+    char text[TABLE_NAME_ROOM];
 };
 
 #define NAME_FROM_ARGS(name, format)                                                                                   \

@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "checkpoint/names.h"
+#include "checkpoint/port.h"
 #include "checkpoint/readers.h"
 
 /* ---- one file ---- */
@@ -34,12 +35,34 @@ static bool begins_with(const struct table_file *f, const char *magic)
     return f->map.n_bytes >= strlen(magic) && memcmp(f->map.data, magic, strlen(magic)) == 0;
 }
 
+/* Our own file has canonical names; the port's are translated; others keep theirs. */
+static utter_status read_gguf(struct checkpoint *ck, int file, const char **format, struct error *e)
+{
+    const size_t first = ck->n_entries;
+    const utter_status s = gguf_read(ck, file, e);
+    if (s != UTTER_OK) return s;
+    const struct meta *version = checkpoint_meta(ck, "utter.format_version");
+    *format = "gguf";
+    if (version) {
+        *format = "gguf (utter)";
+        if (version->type != META_UINT || version->as.u != UTTER_GGUF_VERSION)
+            return error_set(e, UTTER_MODEL_DAMAGED, "%s: utter.format_version: this program reads version %d",
+                             ck->files[file].path, UTTER_GGUF_VERSION);
+        names_mark_layouts(ck, first);
+        return UTTER_OK;
+    }
+    if (port_part(ck) == PORT_NONE) return UTTER_OK;
+    *format = "gguf (ggml port)";
+    return port_translate(ck, first, e);
+}
+
 /* Reads one mapped file into the table, under canonical names; *format says what it was. */
 static utter_status read_file(struct checkpoint *ck, int file, const char **format, struct error *e)
 {
     const struct table_file *f = &ck->files[file];
     const size_t first = ck->n_entries;
     utter_status s;
+    if (begins_with(f, "GGUF")) return read_gguf(ck, file, format, e);
     if (begins_with(f, "PK")) {
         *format = "torch";
         s = torch_read(ck, file, e);
@@ -146,6 +169,75 @@ static utter_status open_folder(struct checkpoint *ck, const char *path, const c
     return s;
 }
 
+/* ---- files and pairs ---- */
+
+static bool has_network(const struct checkpoint *ck, int file, const char *prefix)
+{
+    for (size_t i = 0; i < ck->n_entries; i++)
+        if (ck->entries[i].file == file && strncmp(ck->entries[i].tensor.name, prefix, strlen(prefix)) == 0)
+            return true;
+    return false;
+}
+
+static bool has_tensor(const struct checkpoint *ck, const char *part)
+{
+    for (size_t i = 0; i < ck->n_entries; i++)
+        if (strstr(ck->entries[i].tensor.name, part)) return true;
+    return false;
+}
+
+/* Turbo and Nano were distilled for the mean-flow decoder; the other models need the standard one. */
+static utter_status check_pair(const struct checkpoint *ck, const char *second, struct error *e)
+{
+    const int file = ck->n_files - 1;
+    if (!has_network(ck, file, "s3gen.") && !has_network(ck, file, "t3."))
+        return error_set(e, UTTER_MODEL_DAMAGED,
+                         "%s: expected the other half of %s, found tensors of neither T3 nor S3Gen", second, ck->path);
+    const bool gpt2 = has_tensor(ck, "t3.tfmr.h."), llama = has_tensor(ck, "t3.tfmr.layers.");
+    const bool s3gen = has_tensor(ck, "s3gen.flow."), mean_flow = has_tensor(ck, ".time_embed_mixer.");
+    if (s3gen && ((gpt2 && !mean_flow) || (llama && mean_flow)))
+        return error_set(e, UTTER_MODEL_DAMAGED,
+                         "%s and %s do not belong together: expected the %s S3Gen, found the %s one", ck->path, second,
+                         gpt2 ? "mean-flow" : "standard", gpt2 ? "standard" : "mean-flow");
+    return UTTER_OK;
+}
+
+static utter_status open_files(struct checkpoint *ck, const char *path, const char *s3gen_path, struct error *e)
+{
+    const char *second = s3gen_path, *format;
+    utter_status s = open_file(ck, path, &ck->format, e);
+    const enum port_part part = s == UTTER_OK ? port_part(ck) : PORT_NONE;
+    if (s == UTTER_OK && !second && part != PORT_NONE) {
+        s = port_find_partner(ck, part, &second, e);
+        ck->hint = part == PORT_T3
+                       ? "no S3Gen file (general.architecture chatterbox-s3gen) lies beside it; name it with --s3gen"
+                       : "no T3 file (general.architecture chatterbox) lies beside it; name that one as the model";
+    }
+    if (s != UTTER_OK || !second) return s;
+    ck->hint = NULL;
+    s = open_file(ck, second, &format, e);
+    return s == UTTER_OK ? check_pair(ck, second, e) : s;
+}
+
+/* ---- what it is ---- */
+
+const char *checkpoint_variant(const struct checkpoint *ck)
+{
+    const struct tensor *wpe = checkpoint_find(ck, "t3.tfmr.wpe.weight"),
+                        *text = checkpoint_find(ck, "t3.text_emb.weight");
+    if (wpe) return wpe->shape[wpe->n_dims - 1] == 768 ? "nano" : "turbo";
+    if (!text || !checkpoint_find(ck, "t3.tfmr.norm.weight")) return "none";
+    return text->shape[0] == 704 ? "english" : "multilingual";
+}
+
+bool checkpoint_can_clone(const struct checkpoint *ck)
+{
+    const struct meta *m = checkpoint_meta(ck, "utter.can_clone");
+    if (m && m->type == META_BOOL && !m->as.b) return false;
+    return checkpoint_find(ck, "ve.lstm.weight_ih_l0") && checkpoint_find(ck, "s3gen.tokenizer.encoder.conv1.weight") &&
+           checkpoint_find(ck, "s3gen.speaker_encoder.head.conv1.weight");
+}
+
 /* ---- anything ---- */
 
 utter_status checkpoint_open(struct checkpoint **out, const char *path, const char *s3gen_path, struct error *e)
@@ -163,9 +255,7 @@ utter_status checkpoint_open(struct checkpoint **out, const char *path, const ch
     } else if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
         s = open_folder(ck, path, s3gen_path, e);
     } else {
-        const char *second;
-        s = open_file(ck, path, &ck->format, e);
-        if (s == UTTER_OK && s3gen_path) s = open_file(ck, s3gen_path, &second, e);
+        s = open_files(ck, path, s3gen_path, e);
     }
     if (s == UTTER_OK) s = table_finish(ck, e);
     if (s == UTTER_OK)

@@ -60,6 +60,11 @@ size_t checkpoint_metas(const struct checkpoint *ck);
 const struct meta *checkpoint_meta_at(const struct checkpoint *ck, size_t index);
 const struct meta *checkpoint_meta(const struct checkpoint *ck, const char *key); /* NULL when absent */
 
+/* Which published model has these shapes: "turbo", "nano", "english", "multilingual"; "none" without T3. */
+const char *checkpoint_variant(const struct checkpoint *ck);
+/* Whether the networks that listen to a reference are there, and no metadata says that they are of no use. */
+bool checkpoint_can_clone(const struct checkpoint *ck);
+
 /* A side file's bytes: tokenizer files of a published folder ("vocab.json", "merges.txt", "added_tokens.json",
  * "tokenizer.json", ...), mapped; NULL when absent. GGUF files carry the tokenizer in metadata (tokenizer.ggml.*). */
 const char *checkpoint_side_file(const struct checkpoint *ck, const char *name, size_t *n_bytes);

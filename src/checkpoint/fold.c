@@ -13,7 +13,7 @@ struct layer fold_find(const struct checkpoint *ck, const char *layer_name)
         {".parametrizations.weight.original1", ".parametrizations.weight.original0"},
         {".weight_v", ".weight_g"},
     };
-    char name[TABLE_MAX_NAME];
+    char name[TABLE_NAME_ROOM];
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         struct layer layer = {0};
         snprintf(name, sizeof name, "%s%s", layer_name, forms[i][0]);

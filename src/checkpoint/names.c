@@ -59,3 +59,11 @@ enum layer_kind names_layer_kind(const char *name, int n_dims)
         return starts(name, "s3gen.mel2wav.ups.") ? LAYER_CONV_TRANSPOSE : LAYER_CONV1D;
     return LAYER_OTHER;
 }
+
+void names_mark_layouts(struct checkpoint *ck, size_t first)
+{
+    for (size_t i = first; i < ck->n_entries; i++) {
+        struct tensor *t = &ck->entries[i].tensor;
+        if (names_layer_kind(t->name, t->n_dims) != LAYER_OTHER) t->layout = LAYOUT_TAPS_OUT_IN;
+    }
+}

@@ -19,4 +19,8 @@ enum layer_kind {
 };
 enum layer_kind names_layer_kind(const char *name, int n_dims);
 
+/* Our own GGUF: every layer whose published order differs is stored as [k][out][in]. */
+enum { UTTER_GGUF_VERSION = 1 };
+void names_mark_layouts(struct checkpoint *ck, size_t first);
+
 #endif

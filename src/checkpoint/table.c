@@ -83,8 +83,8 @@ utter_status table_map_file(struct checkpoint *ck, const char *path, int *file, 
     struct table_file *f = &files[ck->n_files];
     *f = (struct table_file){.path = table_text(ck, path, strlen(path))};
     if (!f->path) return table_out_of_memory(ck, e);
-    utter_status s = file_map_open(&f->map, path, e);
-    if (s != UTTER_OK) return s;
+    const utter_status s = file_map_open(&f->map, path, e);
+    if (s != UTTER_OK) return s == UTTER_INPUT_UNREADABLE ? UTTER_MODEL_DAMAGED : s; /* a pipe, no permission, ... */
     *file = ck->n_files++;
     return UTTER_OK;
 }

@@ -40,7 +40,10 @@ struct checkpoint {
 };
 
 /* Limits on what a file may claim, far above any real one. */
-enum { TABLE_MAX_TENSORS = 1 << 20, TABLE_MAX_METAS = 4096, TABLE_MAX_NAME = 1024 };
+enum { TABLE_MAX_TENSORS = 1 << 20, TABLE_MAX_METAS = 4096, TABLE_MAX_NAME = 512 };
+
+/* Room for a canonical name: what a file calls the tensor, and what is put in front. */
+enum { TABLE_NAME_ROOM = 1024 };
 
 /* Memory that lives as long as the checkpoint: 16-byte aligned, NULL when out of memory. */
 void *table_memory(struct checkpoint *ck, size_t n_bytes);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* One list: the declaration, the table and the order of `utter --help`. */
-#define COMMAND_MAP(X) X(models) X(tokenize)
+#define COMMAND_MAP(X) X(models) X(tokenize) X(convert) X(inspect)
 
 #define X(name) extern const struct command command_##name;
 COMMAND_MAP(X)

@@ -5,14 +5,17 @@
 
 #include "base/mem.h"
 
-stage_fn stage_hift, stage_s3gen, stage_sampler, stage_t3_turbo;
+stage_fn stage_campplus, stage_hift, stage_s3gen, stage_s3tokenizer, stage_sampler, stage_t3_turbo, stage_voice_encoder;
 
 const struct stage stages[] = {
+    {"campplus", stage_campplus},
     {"hift", stage_hift},
     {"s3gen", stage_s3gen},
     {"s3gen_meanflow", stage_s3gen},
+    {"s3tokenizer", stage_s3tokenizer},
     {"sampler", stage_sampler},
     {"t3_turbo", stage_t3_turbo},
+    {"voice_encoder", stage_voice_encoder},
     {NULL, NULL},
 };
 

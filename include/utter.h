@@ -138,6 +138,11 @@ typedef struct utter_model_info {
 /* info->struct_size must be set. Any thread. */
 UTTER_API utter_status utter_model_get_info(const utter_model *model, utter_model_info *info);
 
+/* ---- voices --------------------------------------------------------------------------------------------------------- */
+
+/* Frees a voice and sets *voice to NULL; NULL inside is fine. Only when no active task uses it. */
+UTTER_API void utter_voice_free(utter_voice **voice);
+
 /* ---- requests ------------------------------------------------------------------------------------------------------ */
 
 enum { UTTER_STREAM_OFF = 0, UTTER_STREAM_ON = 1, UTTER_STREAM_AUTO = 2 };
@@ -149,17 +154,18 @@ enum { UTTER_STREAM_OFF = 0, UTTER_STREAM_ON = 1, UTTER_STREAM_AUTO = 2 };
  */
 typedef struct utter_request {
     uint32_t struct_size;
-    int32_t prompt_batch_size;         /* most rows of the prompt a step computes, > 0 */
-    const char *text;                  /* UTF-8; need not be terminated */
-    size_t text_length;                /* bytes, > 0 */
-    const utter_voice *voice;          /* NULL: the model's built-in voice */
-    const char *language;              /* a code such as "en"; NULL: the model's own choice */
-    uint64_t seed;                     /* UTTER_SEED_RANDOM: one is drawn, see utter_output_info */
-    int32_t max_tokens;                /* most speech tokens (1/25 s each) of one piece of text, > 0 */
-    int32_t top_k;                     /* 0: off */
-    float top_p, min_p;                /* 0 to 1; 1 and 0: off */
-    float temperature;                 /* 0: always the likeliest token */
-    float repetition_penalty;          /* 1: off; > 0 */
+    int32_t prompt_batch_size; /* most rows of the prompt a step computes, > 0 */
+    const char *text;          /* UTF-8; need not be terminated */
+    size_t text_length;        /* bytes, > 0 */
+    const utter_voice *voice;  /* NULL: the model's built-in voice */
+    const char *language;      /* a code such as "en"; NULL: the model's own choice */
+    uint64_t seed;             /* UTTER_SEED_RANDOM: one is drawn, see utter_output_info */
+    int32_t max_tokens;       /* most speech tokens (1/25 s each) of one piece of text, obeyed to the letter; 0: a limit
+                                       that follows from the length of the text, and an end to endless repetition */
+    int32_t top_k;            /* 0: off */
+    float top_p, min_p;       /* 0 to 1; 1 and 0: off */
+    float temperature;        /* 0: always the likeliest token */
+    float repetition_penalty; /* 1: off; > 0 */
     float exaggeration, cfg_weight;    /* >= 0 */
     int32_t cfm_steps;                 /* 1 to 100: steps of the flow; few are fast, the default sounds as published */
     int32_t stream;                    /* UTTER_STREAM_OFF: samples come piece by piece, each piece computed as a whole.

@@ -7,7 +7,12 @@
 #include <string.h>
 
 /* One list: the declaration, the table and the order of `utter --help`. */
-#define COMMAND_MAP(X) X(models) X(tokenize) X(convert) X(inspect)
+#define COMMAND_MAP(X)                                                                                                 \
+    X(say)                                                                                                             \
+    X(models)                                                                                                          \
+    X(convert)                                                                                                         \
+    X(inspect)                                                                                                         \
+    X(tokenize)
 
 #define X(name) extern const struct command command_##name;
 COMMAND_MAP(X)

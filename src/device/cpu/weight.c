@@ -90,11 +90,11 @@ utter_status weight_create(struct weight **out, struct device *d, enum weight_ki
     if (!read_shape(w, kind, t))
         status = error_set(e, UTTER_MODEL_DAMAGED, "%s: %d dimensions are no weight matrix", t->name, t->n_dims);
     const bool blocks = dtype_block(t->type) > 1;
-    const int64_t last = t->shape[t->n_dims > 0 ? t->n_dims - 1 : 0];
+    const int last = w->in_out ? w->out : w->in; /* contiguous, once a single tap at the end is left out */
     if (status == UTTER_OK && blocks &&
         (last % dtype_block(t->type) != 0 || (t->layout == LAYOUT_TORCH && w->taps > 1)))
-        status = error_set(e, UTTER_MODEL_DAMAGED, "%s: %s blocks do not fit rows of %lld", t->name,
-                           dtype_name(t->type), (long long)last);
+        status = error_set(e, UTTER_MODEL_DAMAGED, "%s: %s blocks do not fit rows of %d", t->name,
+                           dtype_name(t->type), last);
     if (status == UTTER_OK && (!is_stored_type(t->type) || (blocks && w->in_out))) {
         status = convert_to_f32(w, t, e);
     }

@@ -17,6 +17,7 @@ struct golden {
     const char *stage, *checkpoint; /* folder */
     const char *reference;          /* file */
     const struct golden_tolerance *tolerances;
+    bool fast_levels; /* leave out the scalar level, which takes minutes on networks of the published sizes */
 };
 
 /* Runs the stage at every level this machine has, on 1, 2 and 3 threads. Every out.* of the reference must be there and

@@ -20,8 +20,8 @@ static struct error e;
 static struct s3gen *model;
 static int32_t tokens[N_TOKENS], prompt[N_PROMPT];
 static float prompt_mel[(N_PROMPT_FRAMES + 1) * PROMPT_N_MELS];
-static struct conds voice = {.n_prompt_tokens = N_PROMPT, .n_prompt_frames = N_PROMPT_FRAMES, .prompt_tokens = prompt,
-                             .prompt_mel = prompt_mel};
+static struct conds voice = {
+    .n_prompt_tokens = N_PROMPT, .n_prompt_frames = N_PROMPT_FRAMES, .prompt_tokens = prompt, .prompt_mel = prompt_mel};
 
 static int set_up(void **state)
 {
@@ -29,7 +29,8 @@ static int set_up(void **state)
     const char *const tags[] = {"s3gen_meanflow", NULL};
     const struct device_options options = {.n_threads = 2};
     if (hashfill_folder(folder, GOLDEN_DIR "/chatterbox-mini", tags, &e) != UTTER_OK) return 1;
-    if (checkpoint_open(&ck, folder, NULL, &e) != UTTER_OK || device_create_cpu(&device, &options, &e) != UTTER_OK) return 1;
+    if (checkpoint_open(&ck, folder, NULL, &e) != UTTER_OK || device_create_cpu(&device, &options, &e) != UTTER_OK)
+        return 1;
     if (stream_create(&s, device, NULL, 0, &e) != UTTER_OK) return 1;
     binder = (struct binder){.checkpoint = ck, .device = device, .error = &e};
     hashfill_integers("in/stream_tokens", N_TOKENS, 0, SPEECH_CODES, tokens);
@@ -155,7 +156,10 @@ static void test_mel_of_pieces(void **state)
     const struct s3gen_options o = {.seed = 3};
     struct spoken sp = speak(&o, pieces, 100);
     for (int i = 0, at = 0; i < 3; i++) {
-        const struct mel_request q = {.voice = &voice, .tokens = tokens, .n_tokens = known[i], .final = i == 2,
+        const struct mel_request q = {.voice = &voice,
+                                      .tokens = tokens,
+                                      .n_tokens = known[i],
+                                      .final = i == 2,
                                       .noise = rng_stream(3, "flow noise")};
         const int n = s3gen_mel_frames(&q);
         assert_int_equal(n, 2 * known[i] - (i == 2 ? 0 : 6));
@@ -163,7 +167,8 @@ static void test_mel_of_pieces(void **state)
         struct array out = stream_array(s, n, PROMPT_N_MELS);
         s3gen_mel(s, model, out, &q);
         stream_read(s, mel, out);
-        assert_memory_equal(mel + at * PROMPT_N_MELS, sp.mel + at * PROMPT_N_MELS, (size_t)(n - at) * PROMPT_N_MELS * sizeof(float));
+        assert_memory_equal(mel + at * PROMPT_N_MELS, sp.mel + at * PROMPT_N_MELS,
+                            (size_t)(n - at) * PROMPT_N_MELS * sizeof(float));
         at = n;
         free(mel);
         stream_release(s, 0);
@@ -251,8 +256,9 @@ static void test_edges(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wave_has_no_seams), cmocka_unit_test(test_mel_of_pieces), cmocka_unit_test(test_bounded_context),
-        cmocka_unit_test(test_odd_prompt),        cmocka_unit_test(test_first_tokens),  cmocka_unit_test(test_edges),
+        cmocka_unit_test(test_wave_has_no_seams), cmocka_unit_test(test_mel_of_pieces),
+        cmocka_unit_test(test_bounded_context),   cmocka_unit_test(test_odd_prompt),
+        cmocka_unit_test(test_first_tokens),      cmocka_unit_test(test_edges),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -10,23 +10,17 @@
 enum { MAX_PROMPT_TOKENS = 1500 };
 
 struct reader {
-    const struct checkpoint *ck;
-    const char *prefix;
+    conds_find_fn *find;
+    void *from;
+    const char *where;
     struct error *e;
     utter_status status; /* the first failure latches */
 };
 
-static const struct tensor *find(const struct checkpoint *ck, const char *prefix, const char *leaf,
-                                 char name[static 128])
-{
-    snprintf(name, 128, "%s.%s", prefix, leaf);
-    return checkpoint_find(ck, name);
-}
-
 static bool fail(struct reader *r, const char *name, const char *expected, const char *found)
 {
-    r->status = error_set(r->e, UTTER_VOICE_UNUSABLE, "%s: voice tensor %s: expected %s, found %s",
-                          checkpoint_path(r->ck), name, expected, found);
+    r->status = error_set(r->e, UTTER_VOICE_UNUSABLE, "%s: voice tensor %s: expected %s, found %s", r->where, name,
+                          expected, found);
     return false;
 }
 
@@ -41,21 +35,21 @@ static void describe(const struct tensor *t, char text[static 96])
 /* The tensor as floats. n_cols > 0: the last dimension must have this size. The count of elements is limited by max. */
 static float *read_floats(struct reader *r, const char *leaf, size_t n_cols, size_t max, size_t *count)
 {
-    char name[128], found[96], expected[96];
+    char found[96], expected[96];
     if (r->status != UTTER_OK) return NULL;
-    const struct tensor *t = find(r->ck, r->prefix, leaf, name);
-    if (!t) return fail(r, name, "a tensor", "none"), NULL;
+    const struct tensor *t = r->find(r->from, leaf);
+    if (!t) return fail(r, leaf, "a tensor", "none"), NULL;
     *count = tensor_count(t);
     const bool fits = *count > 0 && *count <= max && *count % n_cols == 0 &&
                       (n_cols == 1 || (t->n_dims > 0 && t->shape[t->n_dims - 1] == (int64_t)n_cols));
     if (!fits) {
         describe(t, found);
         snprintf(expected, sizeof expected, "rows of %zu, 1 to %zu values", n_cols, max);
-        return fail(r, name, expected, found), NULL;
+        return fail(r, leaf, expected, found), NULL;
     }
     float *values = mem_alloc(*count * sizeof *values);
     if (!values) {
-        r->status = error_set(r->e, UTTER_OUT_OF_MEMORY, "%s: no memory for %s", checkpoint_path(r->ck), name);
+        r->status = error_set(r->e, UTTER_OUT_OF_MEMORY, "%s: no memory for %s", r->where, leaf);
         return NULL;
     }
     tensor_read_f32(t, 0, *count, values);
@@ -121,32 +115,50 @@ utter_status conds_check(const struct conds *c, const char *where, struct error 
     return UTTER_OK;
 }
 
-bool conds_present(const struct checkpoint *ck, const char *prefix)
+utter_status conds_read_from(struct conds *out, conds_find_fn *find, void *from, const char *where, struct error *e)
 {
-    char name[128];
-    return find(ck, prefix, "gen.prompt_token", name) || find(ck, prefix, "t3.speaker_emb", name);
-}
-
-utter_status conds_read(struct conds *out, const struct checkpoint *ck, const char *prefix, struct error *e)
-{
-    struct reader r = {ck, prefix, e, UTTER_OK};
+    struct reader r = {find, from, where, e, UTTER_OK};
     struct conds c = {.emotion = 0.5f}; /* the port's files do not store it; 0.5 is the official default */
-    char name[128];
     size_t n_mel = 0;
     read_vector(&r, "t3.speaker_emb", c.speaker_emb, SPEAKER_EMB_SIZE);
     c.t3_tokens = read_tokens(&r, "t3.cond_prompt_speech_tokens", &c.n_t3_tokens);
-    if (find(ck, prefix, "t3.emotion_adv", name)) read_vector(&r, "t3.emotion_adv", &c.emotion, 1);
+    if (find(from, "t3.emotion_adv")) read_vector(&r, "t3.emotion_adv", &c.emotion, 1);
     c.prompt_tokens = read_tokens(&r, "gen.prompt_token", &c.n_prompt_tokens);
     c.prompt_mel =
         read_floats(&r, "gen.prompt_feat", PROMPT_N_MELS, (size_t)PROMPT_N_MELS * (2 * MAX_PROMPT_TOKENS + 1), &n_mel);
     c.n_prompt_frames = (int)(n_mel / PROMPT_N_MELS);
     read_vector(&r, "gen.embedding", c.xvector, XVECTOR_SIZE);
-    if (r.status == UTTER_OK) r.status = conds_check(&c, checkpoint_path(ck), e);
+    if (r.status == UTTER_OK) r.status = conds_check(&c, where, e);
     if (r.status == UTTER_OK)
         *out = c;
     else
         conds_free(&c);
     return r.status;
+}
+
+struct prefixed {
+    const struct checkpoint *ck;
+    const char *prefix;
+};
+
+static const struct tensor *find_prefixed(void *from, const char *leaf)
+{
+    const struct prefixed *p = from;
+    char name[128];
+    snprintf(name, sizeof name, "%s.%s", p->prefix, leaf);
+    return checkpoint_find(p->ck, name);
+}
+
+bool conds_present(const struct checkpoint *ck, const char *prefix)
+{
+    struct prefixed p = {ck, prefix};
+    return find_prefixed(&p, "gen.prompt_token") || find_prefixed(&p, "t3.speaker_emb");
+}
+
+utter_status conds_read(struct conds *out, const struct checkpoint *ck, const char *prefix, struct error *e)
+{
+    struct prefixed p = {ck, prefix};
+    return conds_read_from(out, find_prefixed, &p, checkpoint_path(ck), e);
 }
 
 static void *duplicate(const void *from, size_t n_bytes)

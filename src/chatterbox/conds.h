@@ -30,6 +30,11 @@ struct conds {
  * value is checked; VOICE_UNUSABLE with a message that names file and tensor when one is missing or wrong. */
 utter_status conds_read(struct conds *out, const struct checkpoint *ck, const char *prefix, struct error *e);
 
+/* The same from tensors that `find` knows by the names behind the prefix ("gen.prompt_feat"), NULL for none. `where` stands in
+ * messages. */
+typedef const struct tensor *conds_find_fn(void *from, const char *leaf);
+utter_status conds_read_from(struct conds *out, conds_find_fn *find, void *from, const char *where, struct error *e);
+
 /* True when the checkpoint holds such tensors at all (a model without a built-in voice does not). */
 bool conds_present(const struct checkpoint *ck, const char *prefix);
 

@@ -140,6 +140,67 @@ UTTER_API utter_status utter_model_get_info(const utter_model *model, utter_mode
 
 /* ---- voices --------------------------------------------------------------------------------------------------------- */
 
+/* Called on the thread that makes a voice: how much of the work is done, 0 to 1, and what is going on ("listening"). */
+typedef void utter_voice_progress_fn(double share, const char *what, void *user);
+
+/* How a voice is made of a recording. Texts may be NULL; they are copied. */
+typedef struct utter_voice_options {
+    uint32_t struct_size;
+    uint8_t raw;             /* 1: no clean-up of the recording */
+    uint8_t keep_audio;      /* 1: the chosen seconds stay in the voice, so that it can be fitted to other models */
+    double start_seconds;    /* < 0 (default): the best part is chosen */
+    double duration_seconds; /* 0 (default): up to 15 s of a chosen part, else to the end; 60 at most */
+    const char *name, *transcript, *license, *consent;
+    const signed char
+        *cancel_flag; /* optional byte: the work stops soon after it is non-zero. Read only inside the call */
+    utter_voice_progress_fn *progress; /* optional */
+    void *progress_user;
+} utter_voice_options;
+
+UTTER_API void utter_voice_options_init(utter_voice_options *options);
+
+/*
+ * Makes a voice of a recording, for one model; it may be spoken with by any number of tasks of that model at once, and is
+ * freed before the model is closed. A second of sound is the least, 10 to 15 s are best. A file may be of any format that
+ * the library reads, "-" is standard input; samples are mono in [-1, 1] at 8,000 to 192,000 a second. options may be NULL.
+ * VOICE_UNUSABLE (too short, silent), INPUT_UNREADABLE, CANNOT_CLONE, CANCELLED, OUT_OF_MEMORY, INVALID_ARGUMENT; the text
+ * says what to do. Any thread.
+ */
+UTTER_API utter_status utter_voice_make(utter_voice **out, utter_model *model, const float *samples, size_t n_samples,
+                                        int32_t sample_rate, const utter_voice_options *options, char *error,
+                                        size_t error_size);
+UTTER_API utter_status utter_voice_make_from_file(utter_voice **out, utter_model *model, const char *path,
+                                                  const utter_voice_options *options, char *error, size_t error_size);
+
+/*
+ * Opens a saved voice for a model: a voice file, a published conds.pt, a folder of .npy files of the ggml port, or the built-in
+ * voice of a model file. A voice that was made for models that listen in another way is fitted when it kept its recording
+ * (options: only cancel_flag and progress are used), else refused with VOICE_UNUSABLE. Any thread.
+ */
+UTTER_API utter_status utter_voice_load(utter_voice **out, utter_model *model, const char *path,
+                                        const utter_voice_options *options, char *error, size_t error_size);
+
+/* Writes a voice file; it appears whole or not at all. OUTPUT_UNWRITABLE. Any thread. */
+UTTER_API utter_status utter_voice_save(const utter_voice *voice, const char *path, char *error, size_t error_size);
+
+/* Strings live as long as the voice and may be NULL. */
+typedef struct utter_voice_info {
+    uint32_t struct_size;
+    uint8_t fitted; /* 1: utter_voice_load had to make it fit the model; save it to keep that */
+    uint8_t keeps_audio;
+    double prompt_seconds; /* of sound that the model continues from */
+    double source_seconds; /* length of the recording it came from; 0: unknown */
+    uint64_t source_hash;  /* FNV-1a of that recording's bytes; 0: unknown */
+    const char *name, *transcript, *license, *consent, *source;
+} utter_voice_info;
+
+/* info->struct_size must be set. Any thread. */
+UTTER_API utter_status utter_voice_get_info(const utter_voice *voice, utter_voice_info *info);
+
+/* What a person should know about the recording a voice was just made of, one sentence each, the worst first; NULL past the
+ * last. *warning (may be NULL): 1 when it costs likeness. Any thread. */
+UTTER_API const char *utter_voice_finding(const utter_voice *voice, size_t index, int32_t *warning);
+
 /* Frees a voice and sets *voice to NULL; NULL inside is fine. Only when no active task uses it. */
 UTTER_API void utter_voice_free(utter_voice **voice);
 

@@ -41,6 +41,9 @@ const char *source_name(const struct source *s);
 /* Up to max_frames frames, channels interleaved, into `frames`. *n is 0 only at the end. */
 utter_status source_read(struct source *s, float *frames, size_t max_frames, size_t *n, struct error *e);
 
+/* FNV-1a of the file's bytes (of the samples' for source_open_samples): tells recordings apart, no more. */
+uint64_t source_hash(const struct source *s);
+
 /* The next read begins at this frame of the recording, sample-exact (what lies before is decoded again where a format needs it). */
 utter_status source_seek(struct source *s, int64_t frame, struct error *e);
 

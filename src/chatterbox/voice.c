@@ -81,6 +81,21 @@ void listeners_free(struct listeners **l)
     *l = NULL;
 }
 
+uint64_t listeners_fingerprint(const struct checkpoint *ck)
+{
+    const struct tensor *t = checkpoint_find(ck, "s3gen.tokenizer.quantizer._codebook.project_down.weight");
+    const size_t n = t && dtype_is_float(t->type) ? tensor_count(t) / 32 * 32 : 0;
+    uint64_t hash = 0xCBF29CE484222325u; /* FNV-1a */
+    float part[32];
+    for (size_t i = 0; i < n; i += 32) {
+        uint32_t signs = 0;
+        tensor_read_f32(t, i, 32, part);
+        for (int k = 0; k < 32; k++) signs |= (uint32_t)(part[k] < 0) << k;
+        hash = (hash ^ signs) * 0x100000001B3u;
+    }
+    return n ? hash : 0;
+}
+
 /* ---- listening ------------------------------------------------------------------------------------------------------- */
 
 /* Everything between the clip and its conditionals. */

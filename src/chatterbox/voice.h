@@ -28,6 +28,7 @@ struct voice_notes {
     char *source;         /* the recording's file name without its folder */
     uint64_t source_hash; /* FNV-1a of the recording's bytes; 0: unknown */
     double source_s;      /* length of the recording; 0: unknown */
+    uint64_t networks;    /* listeners_fingerprint of the model that listened; 0: unknown */
 };
 
 struct voice {
@@ -48,6 +49,10 @@ const struct conds *voice_conds(const struct voice *v, enum voice_rules rules);
 struct listeners; /* the three networks that listen */
 utter_status listeners_load(struct listeners **out, struct binder *b);
 void listeners_free(struct listeners **l);
+
+/* Tells networks that hear alike: a hash of the signs of the weights that give speech tokens their meaning, so that files of one
+ * model in several types agree. 0 when the model has none. */
+uint64_t listeners_fingerprint(const struct checkpoint *ck);
 
 /* Where the time went, in seconds. */
 struct listen_times {

@@ -50,9 +50,15 @@ static void write_text(struct gguf_writer *w, const char *key, const char *text)
     if (text && text[0]) gguf_write_string(w, key, text, strlen(text));
 }
 
+static void write_hash(struct gguf_writer *w, const char *key, uint64_t hash)
+{
+    char text[17];
+    snprintf(text, sizeof text, "%016" PRIx64, hash);
+    if (hash) write_text(w, key, text);
+}
+
 static void write_notes(struct gguf_writer *w, const struct voice_notes *n)
 {
-    char hash[17];
     write_text(w, "general.architecture", "utter-voice");
     write_text(w, "general.name", n->name);
     write_text(w, "general.license", n->license);
@@ -61,10 +67,8 @@ static void write_notes(struct gguf_writer *w, const struct voice_notes *n)
     write_text(w, "utter.voice.transcript", n->transcript);
     write_text(w, "utter.voice.consent", n->consent);
     write_text(w, "utter.voice.source", n->source);
-    if (n->source_hash) {
-        snprintf(hash, sizeof hash, "%016" PRIx64, n->source_hash);
-        write_text(w, "utter.voice.source_hash", hash);
-    }
+    write_hash(w, "utter.voice.source_hash", n->source_hash);
+    write_hash(w, "utter.voice.networks", n->networks);
     if (n->source_s > 0) gguf_write_float(w, "utter.voice.source_seconds", (float)n->source_s);
 }
 
@@ -116,16 +120,22 @@ static char *text_meta(const struct checkpoint *ck, const char *key)
     return m && m->type == META_STRING ? mem_strdup(m->as.string) : NULL;
 }
 
+static uint64_t read_hash(const struct checkpoint *ck, const char *key)
+{
+    const struct meta *m = checkpoint_meta(ck, key);
+    return m && m->type == META_STRING ? strtoull(m->as.string, NULL, 16) : 0;
+}
+
 static void read_notes(struct voice_notes *n, const struct checkpoint *ck)
 {
-    const struct meta *hash = checkpoint_meta(ck, "utter.voice.source_hash"),
-                      *seconds = checkpoint_meta(ck, "utter.voice.source_seconds");
+    const struct meta *seconds = checkpoint_meta(ck, "utter.voice.source_seconds");
     n->name = text_meta(ck, "general.name");
     n->license = text_meta(ck, "general.license");
     n->transcript = text_meta(ck, "utter.voice.transcript");
     n->consent = text_meta(ck, "utter.voice.consent");
     n->source = text_meta(ck, "utter.voice.source");
-    if (hash && hash->type == META_STRING) n->source_hash = strtoull(hash->as.string, NULL, 16);
+    n->source_hash = read_hash(ck, "utter.voice.source_hash");
+    n->networks = read_hash(ck, "utter.voice.networks");
     if (seconds && seconds->type == META_FLOAT && seconds->as.f > 0) n->source_s = seconds->as.f;
 }
 

@@ -10,7 +10,7 @@
  *     clip [n] i16: the clip at 24 kHz, only when it was kept
  *
  * and the notes as metadata: general.name, general.license, utter.voice.version 1, .family "chatterbox", .transcript,
- * .consent, .source, .source_hash (16 hexadecimal digits), .source_seconds.
+ * .consent, .source, .source_hash and .networks (16 hexadecimal digits), .source_seconds.
  *
  * Files are hostile: every shape, id and value is checked; messages name file and tensor.
  */

@@ -9,6 +9,7 @@
 /* One list: the declaration, the table and the order of `utter --help`. */
 #define COMMAND_MAP(X)                                                                                                 \
     X(say)                                                                                                             \
+    X(voice)                                                                                                           \
     X(models)                                                                                                          \
     X(convert)                                                                                                         \
     X(inspect)                                                                                                         \

@@ -15,13 +15,16 @@
 #include "cli/input.h"
 #include "cli/live.h"
 #include "cli/speak.h"
+#include "engine/locate.h"
 
 /* Numbers that were not given stay at these and take the model's default. */
 #define UNSET_NUMBER  NAN
 #define UNSET_INTEGER INT64_MIN
 
 struct settings {
-    const char *model, *s3gen, *voice, *language, *precision, *cpu;
+    const char *model, *s3gen, *voice, *ref_audio, *ref_text, *language, *precision, *cpu;
+    double ref_start, ref_duration;
+    bool ref_raw;
     const char *prompt, *file, *input_file, *input_eof_marker;
     bool input_by_line;
     const char *output, *output_dir, *format, *play_device;
@@ -63,7 +66,16 @@ static const struct option options[] = {
      .help = "A published folder, a GGUF file, or a name that `utter models` lists. Default: the built-in voice."},
     {"--s3gen | --s3gen-gguf, --codec", "FILE", OPTION_TEXT, AT(s3gen),
      .help = "The second file of a model when it is not beside the first."},
-    {"-v, --voice", "FILE", OPTION_TEXT, AT(voice), .help = "A voice file. Default: the model's own voice."},
+    {"-v, --voice", "NAME|FILE", OPTION_TEXT, AT(voice),
+     .help = "A voice that `utter voice list` shows, a voice file, a conds.pt or a folder of .npy files. Default: the "
+             "model's own voice."},
+    {"--ref-audio | --reference-audio", "FILE", OPTION_TEXT, AT(ref_audio),
+     .help = "Speak as in this recording, of any format (- is standard input); `utter voice make` keeps the voice."},
+    {"--ref-text", "TEXT", OPTION_TEXT, AT(ref_text), .help = "What is said in it; Chatterbox does not need it."},
+    {"--ref-start", "SECONDS", OPTION_NUMBER, AT(ref_start), 0, 1e8,
+     .help = "Use the part of it that begins here. Default: the best part is chosen."},
+    {"--ref-duration", "SECONDS", OPTION_NUMBER, AT(ref_duration), 1, 1e8, .help = "Use this much of it."},
+    {"--ref-raw", NULL, OPTION_SWITCH, AT(ref_raw), .help = "Use it as it is, without clean-up."},
     {"-l, --language", "CODE", OPTION_TEXT, AT(language),
      .help = "The language of the text, for models that know several."},
 
@@ -123,6 +135,7 @@ struct run {
     struct settings s;
     const signed char *interrupt;
     utter_model *model;
+    utter_voice *voice; /* NULL: the model's own */
     utter_task *task;
     struct outlet outlet;
     bool to_stdout;
@@ -151,6 +164,7 @@ static utter_request make_request(const struct run *run)
     const struct settings *s = &run->s;
     utter_request r;
     utter_request_init(&r, run->model);
+    r.voice = run->voice;
     r.language = s->language;
     r.seed = s->seed == -1 ? UTTER_SEED_RANDOM : (uint64_t)s->seed;
     r.stream = stream_mode(s, run->outlet.player != NULL);
@@ -204,6 +218,58 @@ static int open_model(struct run *run)
     run->load_seconds = now_seconds() - start;
     if (status != UTTER_OK) report_error("%s", error);
     return exit_code_of(status);
+}
+
+static void show_voice_progress(double share, const char *what, void *user)
+{
+    (void)user;
+    progress_show(share, "voice: %s", what);
+}
+
+static void report_findings(const utter_voice *v)
+{
+    int32_t warning;
+    const char *text;
+    for (size_t i = 0; (text = utter_voice_finding(v, i, &warning)); i++)
+        if (warning) report_warning("%s", text);
+}
+
+/* A voice file that had to be fitted to the model stays so. */
+static void keep_fitted(const struct run *run)
+{
+    utter_voice_info info = {.struct_size = sizeof info};
+    char error[512], *path = NULL;
+    struct error e;
+    utter_voice_get_info(run->voice, &info);
+    if (info.fitted && locate_voice(&path, run->s.voice, &e) == UTTER_OK &&
+        utter_voice_save(run->voice, path, error, sizeof error) != UTTER_OK)
+        report_debug("the voice was fitted to the model, but cannot be kept so: %s", error);
+    mem_free(path);
+}
+
+static int open_voice(struct run *run)
+{
+    const struct settings *s = &run->s;
+    if (!s->voice && !s->ref_audio) return EXIT_OK;
+    char error[512];
+    utter_voice_options o;
+    utter_voice_options_init(&o);
+    o.raw = s->ref_raw;
+    o.start_seconds = s->ref_start;
+    o.duration_seconds = s->ref_duration;
+    o.cancel_flag = run->interrupt;
+    o.progress = show_voice_progress;
+    const utter_status status =
+        s->voice ? utter_voice_load(&run->voice, run->model, s->voice, &o, error, sizeof error)
+                 : utter_voice_make_from_file(&run->voice, run->model, s->ref_audio, &o, error, sizeof error);
+    progress_clear();
+    if (status != UTTER_OK) {
+        report_error("%s", error);
+        return exit_code_of(status);
+    }
+    report_findings(run->voice);
+    if (s->voice) keep_fitted(run);
+    return EXIT_OK;
 }
 
 static bool pick_format(const struct settings *s, const char *path, enum sink_format *format)
@@ -411,6 +477,7 @@ static int say(struct run *run, const struct words *words)
         }
     }
     int code = open_model(run);
+    if (code == EXIT_OK) code = open_voice(run);
     if (code == EXIT_OK) code = open_outlet(run);
     if (code == EXIT_OK) {
         speak_begin(&run->speaker, run->task, &run->outlet, run->interrupt);
@@ -425,6 +492,7 @@ static int say(struct run *run, const struct words *words)
         }
     }
     utter_task_free(&run->task);
+    utter_voice_free(&run->voice);
     utter_model_close(&run->model);
     mem_free(text);
     return code;
@@ -435,6 +503,8 @@ static bool check_combinations(const struct settings *s, const struct words *wor
     const int sources = (s->prompt != NULL) + (s->file != NULL) + (s->input_file != NULL) + (words->count > 0);
     if (sources > 1)
         report_error("more than one text: use either words, --prompt, --file or --input-file");
+    else if (s->voice && s->ref_audio)
+        report_error("either --voice or --ref-audio");
     else if (s->output && s->output_dir)
         report_error("either --output or --output-dir");
     else if (s->output_dir && s->input_file)
@@ -448,7 +518,8 @@ static bool check_combinations(const struct settings *s, const struct words *wor
 
 static int run_say(const struct command *self, int argc, char **argv)
 {
-    struct run run = {.s = {.threads = UNSET_INTEGER,
+    struct run run = {.s = {.ref_start = -1,
+                            .threads = UNSET_INTEGER,
                             .top_k = UNSET_INTEGER,
                             .max_tokens = UNSET_INTEGER,
                             .cfm_steps = UNSET_INTEGER,

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +55,9 @@ static bool add(struct located_models *m, const char *path, const char *origin)
         mem_free(new->path);
         return false;
     }
-    if (ends_with(new->name, ".gguf")) new->name[strlen(new->name) - strlen(".gguf")] = '\0';
+    static const char *const extensions[] = {".gguf", ".voice"};
+    for (size_t i = 0; i < 2; i++)
+        if (ends_with(new->name, extensions[i])) new->name[strlen(new->name) - strlen(extensions[i])] = '\0';
     m->count++;
     return true;
 }
@@ -64,7 +67,17 @@ static int by_name(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static bool add_folder(struct located_models *m, const char *folder, const char *origin)
+static bool is_model(const char *path)
+{
+    return ends_with(path, ".gguf") ? is_file(path) : is_model_folder(path);
+}
+static bool is_voice(const char *path)
+{
+    return ends_with(path, ".voice") && is_file(path);
+}
+
+static bool add_folder(struct located_models *m, const char *folder, const char *origin,
+                       bool (*wanted)(const char *path))
 {
     struct dirent **entries;
     const int n = scandir(folder, &entries, NULL, by_name);
@@ -73,8 +86,7 @@ static bool add_folder(struct located_models *m, const char *folder, const char 
         char path[PATH_MAX];
         const char *name = entries[i]->d_name;
         const bool fits = snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path;
-        if (ok && fits && name[0] != '.' && (ends_with(name, ".gguf") ? is_file(path) : is_model_folder(path)))
-            ok = add(m, path, origin);
+        if (ok && fits && name[0] != '.' && wanted(path)) ok = add(m, path, origin);
         free(entries[i]);
     }
     if (n >= 0) free(entries);
@@ -101,22 +113,23 @@ static bool add_built_in(struct located_models *m)
     bool ok = true;
     for (size_t i = 0; ok && i < sizeof beside / sizeof beside[0] && own_folder(own); i++) {
         snprintf(path, sizeof path, "%s/%s", own, beside[i]);
-        if (realpath(path, real)) ok = add_folder(m, real, "built in");
+        if (realpath(path, real)) ok = add_folder(m, real, "built in", is_model);
     }
-    return ok && add_folder(m, UTTER_DATA_FOLDER "/voices", "built in");
+    return ok && add_folder(m, UTTER_DATA_FOLDER "/voices", "built in", is_model);
+}
+
+/* $XDG_DATA_HOME/utter/`leaf`. False when there is no home. */
+static bool user_folder(char path[PATH_MAX], const char *leaf)
+{
+    const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+    if (data && *data) return snprintf(path, PATH_MAX, "%s/utter/%s", data, leaf) < PATH_MAX;
+    return home && *home && snprintf(path, PATH_MAX, "%s/.local/share/utter/%s", home, leaf) < PATH_MAX;
 }
 
 static bool add_user(struct located_models *m)
 {
     char path[PATH_MAX];
-    const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
-    if (data && *data)
-        snprintf(path, sizeof path, "%s/utter/models", data);
-    else if (home && *home)
-        snprintf(path, sizeof path, "%s/.local/share/utter/models", home);
-    else
-        return true;
-    return add_folder(m, path, "user");
+    return !user_folder(path, "models") || add_folder(m, path, "user", is_model);
 }
 
 utter_status locate_models(struct located_models *out, struct error *e)
@@ -161,4 +174,50 @@ utter_status locate_model(char **out, const char *path_or_name, struct error *e)
             UTTER_DATA_FOLDER);
     located_models_free(&all);
     return s;
+}
+
+/* ---- voices --------------------------------------------------------------------------------------------------------- */
+
+utter_status locate_voices(struct located_models *out, struct error *e)
+{
+    char path[PATH_MAX];
+    *out = (struct located_models){0};
+    if (!user_folder(path, "voices") || add_folder(out, path, "user", is_voice)) return UTTER_OK;
+    located_models_free(out);
+    return error_set(e, UTTER_OUT_OF_MEMORY, "no memory to list the voices");
+}
+
+utter_status locate_voice(char **out, const char *path_or_name, struct error *e)
+{
+    char folder[PATH_MAX], path[PATH_MAX + 512];
+    const char *found = exists(path_or_name) ? path_or_name : NULL;
+    if (!found && !strchr(path_or_name, '/') && user_folder(folder, "voices")) {
+        snprintf(path, sizeof path, "%s/%.500s.voice", folder, path_or_name);
+        if (exists(path)) found = path;
+    }
+    if (!found)
+        return error_set(e, UTTER_INPUT_UNREADABLE,
+                         "%s: no such voice file, and `utter voice list` knows no voice of this name", path_or_name);
+    *out = mem_strdup(found);
+    return *out ? UTTER_OK : error_set(e, UTTER_OUT_OF_MEMORY, "no memory for a path");
+}
+
+utter_status locate_new_voice(char **out, const char *name, struct error *e)
+{
+    char path[PATH_MAX], file[PATH_MAX + 512];
+    if (strchr(name, '/') || name[0] == '.' || !name[0])
+        return error_set(e, UTTER_INVALID_ARGUMENT,
+                         "\"%s\" cannot be the name of a voice's file; choose another with --name", name);
+    if (!user_folder(path, "voices"))
+        return error_set(e, UTTER_OUTPUT_UNWRITABLE, "there is no home folder to keep voices in; name a file with -o");
+    for (char *slash = strchr(path + 1, '/');; slash = strchr(slash + 1, '/')) { /* every folder on the way */
+        if (slash) *slash = '\0';
+        if (mkdir(path, 0777) != 0 && errno != EEXIST)
+            return error_set(e, UTTER_OUTPUT_UNWRITABLE, "%s: %s", path, strerror(errno));
+        if (!slash) break;
+        *slash = '/';
+    }
+    snprintf(file, sizeof file, "%s/%.500s.voice", path, name);
+    *out = mem_strdup(file);
+    return *out ? UTTER_OK : error_set(e, UTTER_OUT_OF_MEMORY, "no memory for a path");
 }

@@ -28,4 +28,13 @@ void located_models_free(struct located_models *m);
  * NULL or "" is the default model, the first one found. *out is freed with mem_free. */
 utter_status locate_model(char **out, const char *path_or_name, struct error *e);
 
+/* The voices in $XDG_DATA_HOME/utter/voices (by default ~/.local/share/utter/voices): NAME.voice. */
+utter_status locate_voices(struct located_models *out, struct error *e);
+
+/* An existing path as it is, else the voice of that name. INPUT_UNREADABLE when there is neither. Freed with mem_free. */
+utter_status locate_voice(char **out, const char *path_or_name, struct error *e);
+
+/* Where a new voice of that name belongs; its folder is made. Freed with mem_free. */
+utter_status locate_new_voice(char **out, const char *name, struct error *e);
+
 #endif

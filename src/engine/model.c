@@ -72,6 +72,7 @@ static utter_status open_model(struct utter_model *m, const utter_model_options 
         s = voice_create(&m->voice, m, e);
         if (s == UTTER_OK) s = conds_read(&m->voice->conds, m->checkpoint, "conds", e);
     }
+    if (s == UTTER_OK) s = clone_room_create(&m->clone_room, e);
     if (s == UTTER_OK && cancel_poll(&cancel)) s = error_set(e, UTTER_CANCELLED, "%s: loading was cancelled", m->path);
     if (s == UTTER_OK) m->variant = variant_of(m->t3);
     return s;
@@ -112,6 +113,7 @@ void utter_model_close(utter_model **model)
     tokenizer_free(&m->tokenizer);
     s3gen_free(&m->s3gen);
     t3_gpt2_free(&m->t3);
+    clone_room_free(&m->clone_room);
     binder_free_owned(&m->owned);
     device_destroy(&m->device);
     checkpoint_close(&m->checkpoint);
@@ -122,21 +124,12 @@ void utter_model_close(utter_model **model)
 
 /* ---- what it is ---- */
 
-/* A model says in its metadata when its voice networks are untrained or left out. */
-static bool can_clone(const struct utter_model *m)
-{
-    const struct meta *says = checkpoint_meta(m->checkpoint, "utter.can_clone");
-    if (says && says->type == META_BOOL) return says->as.b;
-    return checkpoint_find(m->checkpoint, "ve.lstm.weight_ih_l0") &&
-           checkpoint_find(m->checkpoint, "s3gen.tokenizer.encoder.conv1.weight") &&
-           checkpoint_find(m->checkpoint, "s3gen.speaker_encoder.head.conv1.weight");
-}
-
 utter_status utter_model_get_info(const utter_model *m, utter_model_info *info)
 {
     if (!m || !info) return UTTER_INVALID_ARGUMENT;
     const utter_model_info known = {
-        .capabilities = (can_clone(m) ? UTTER_CAN_CLONE : 0u) | (m->voice ? UTTER_HAS_BUILT_IN_VOICE : 0u),
+        .capabilities =
+            (checkpoint_can_clone(m->checkpoint) ? UTTER_CAN_CLONE : 0u) | (m->voice ? UTTER_HAS_BUILT_IN_VOICE : 0u),
         .sample_rate = S3GEN_SAMPLE_RATE,
         .channels = 1,
         .n_threads = device_threads(m->device),

@@ -24,6 +24,9 @@ void utter_voice_free(utter_voice **voice)
     pthread_mutex_destroy(&v->kept->lock);
     mem_free(v->kept);
     conds_free(&v->conds);
+    if (v->record) voice_free(v->record);
+    mem_free(v->record);
+    mem_free(v->report);
     mem_free(v);
     *voice = NULL;
 }

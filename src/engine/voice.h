@@ -9,13 +9,18 @@
 
 #include <pthread.h>
 
+#include "audio/clip.h"
 #include "chatterbox/conds.h"
 #include "chatterbox/t3_gpt2.h"
+#include "chatterbox/voice.h"
 
 struct utter_voice {
     const struct utter_model *model; /* the one it was made for */
     struct conds conds;
     struct kept_prefix *kept; /* the one thing that changes, see below */
+    struct voice *record; /* what is known of it, all its sets of conditionals, its clip; NULL for the built-in one */
+    struct clip_report *report; /* of the recording it was just made of, or NULL */
+    bool fitted;
 };
 
 struct kept_prefix {

@@ -90,6 +90,7 @@ int golden_failures(const struct golden *g)
         printf("%s: %s\n", g->stage, e.text);
         return 1;
     }
+    if (g->complete) g->complete(&reference);
     int failures = 0;
     for (size_t i = g->fast_levels ? 1 : 0; i < sizeof levels / sizeof levels[0]; i++)
         if (level_available(levels[i].level)) failures += check_level(g, &reference, levels[i].level, levels[i].name);

@@ -17,6 +17,7 @@ struct golden {
     const char *stage, *checkpoint; /* folder */
     const char *reference;          /* file */
     const struct golden_tolerance *tolerances;
+    void (*complete)(struct reffile *reference); /* optional: adds inputs that are a rule and too large for the file */
     bool fast_levels; /* leave out the scalar level, which takes minutes on networks of the published sizes */
 };
 

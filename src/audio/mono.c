@@ -17,6 +17,7 @@ struct mono {
     float *interleaved, *mixed;  /* [block][channels], [block] */
     size_t block, n_mixed, taken;
     bool ended;
+    int64_t n_given;
     int *clip_run; /* [channels] */
     struct mono_watch watch;
 };
@@ -98,6 +99,16 @@ static utter_status mix_block(struct mono *m, struct error *e)
     return UTTER_OK;
 }
 
+/* librosa makes a resampled signal as long as the next whole sample; libsoxr may leave the last one out. */
+static size_t pad_end(const struct mono *m, float *samples, size_t max)
+{
+    const int64_t rate = source_info(m->source)->rate_hz;
+    const int64_t missing = (m->watch.n_frames * MONO_RATE + rate - 1) / rate - m->n_given;
+    const size_t n = missing <= 0 ? 0 : (size_t)missing < max ? (size_t)missing : max;
+    memset(samples, 0, n * sizeof *samples);
+    return n;
+}
+
 utter_status mono_read(struct mono *m, float *samples, size_t max, size_t *n, struct error *e)
 {
     *n = 0;
@@ -119,7 +130,11 @@ utter_status mono_read(struct mono *m, float *samples, size_t max, size_t *n, st
             m->taken += used;
             *n = (size_t)got;
         }
-        if (m->ended && *n == 0) break;
+        if (m->ended && *n == 0) {
+            *n = pad_end(m, samples, max);
+            break;
+        }
     }
+    m->n_given += (int64_t)*n;
     return UTTER_OK;
 }

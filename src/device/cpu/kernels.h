@@ -67,6 +67,8 @@ struct attention {
     float scale;
 };
 
+enum { ATTENTION_PART = 64 }; /* keys; a multiple of every panel */
+
 /* The harmonic source, ready for a tile: cycles[m] is the phase of harmonic 1 before mel frame m, in cycles. */
 struct source {
     const struct source_params *p;
@@ -74,7 +76,8 @@ struct source {
     ptrdiff_t f0_stride;
     const double *cycles;
     float *out;
-    const double *sums; /* [m][h], official_rounding only: harmonic h's unwrapped cycles before frame m; only scalar reads it */
+    const double
+        *sums; /* [m][h], official_rounding only: harmonic h's unwrapped cycles before frame m; only scalar reads it */
 };
 
 /* name, parameters (every kernel returns void).
@@ -82,21 +85,33 @@ struct source {
  * read_weights   elements [first, first + n) of a stored row as floats; for block types first is a multiple of 32 and
  *                first + n is one too or reaches the row's end
  * product_tile   rows x columns of a product; scratch: product_scratch floats
- * product_rows   the same for at most 4 rows of a product with one tap, straight from the stored weights
+ * product_rows   the same for at most 4 rows of a product with one tap, straight from stored [out][in] weights; scratch:
+ *                `in` floats
+ * sum_inputs     for at most 4 rows and [in][out] weights: sums[n_rows][out] of the inputs [first, first + n)
+ * finish_inputs  adds up n_parts of such sums in order, then the epilogue
  * product_rows_q8  the same for [out][in] block types with activations in 8 bits: the sums over a block are exact integers
  * pack_rows      x[row][0 .. width) into panels at positions `first` and on
  * attention_tile queries [query, query + n) of one head; scratch: attention_scratch floats
+ * attend_part    one query, all heads, keys [first, first + n), n at most ATTENTION_PART and first a multiple of it: for each head
+ *                the largest score, the sum of exp(score - largest), and the values weighed by those; then
+ *                n_heads * ATTENTION_PART floats of scratch
+ * join_parts     parts `part` floats apart to a->out, in order
  * sine_source    mel frames [frame, frame + n)
  * stft16         frames of x[len] (stride 1), istft16: samples [sample, sample + n), sample a multiple of 4 */
 #define CPU_KERNELS(X)                                                                                                 \
     X(read_weights, (const struct weight *w, size_t row, int first, int n, float *out))                                \
     X(product_tile, (const struct product *p, int row, int n_rows, int col, int n_cols, float *scratch))               \
     X(product_rows, (const struct product *p, int row, int n_rows, int col, int n_cols, float *scratch))               \
+    X(sum_inputs, (const struct product *p, int row, int n_rows, int first, int n, float *sums))                       \
+    X(finish_inputs,                                                                                                   \
+      (const struct product *p, int row, int n_rows, int col, int n_cols, const float *sums, int n_parts))             \
     X(quantize_row, (const struct quantized_row *out, const float *x, int n))                                          \
     X(product_rows_q8,                                                                                                 \
       (const struct product *p, const struct quantized_row *x, int row, int n_rows, int col, int n_cols))              \
     X(pack_rows, (float *panels, const float *x, ptrdiff_t x_stride, int first, int n_rows, int width))                \
     X(attention_tile, (const struct attention *a, int head, int query, int n, float *scratch))                         \
+    X(attend_part, (const struct attention *a, int n_heads, int first, int n, float *part))                            \
+    X(join_parts, (const struct attention *a, int n_heads, const float *parts, ptrdiff_t part, int n_parts))           \
     X(layer_norm,                                                                                                      \
       (float *out, const float *x, const float *gain, const float *bias, int n, float eps, enum activation act))       \
     X(activate, (float *out, const float *x, int n, enum activation act, float param))                                 \
@@ -127,8 +142,8 @@ void cpu_kernels_avx512_vnni(struct cpu_kernels *k); /* on top of avx512: 8-bit 
 CPU_KERNELS(X)
 #undef X
 
-/* Scratch of a tile, in floats. n_cols: columns of a tile of product_rows; product_tile's are at most `panel`. */
-size_t product_scratch(const struct cpu_kernels *k, const struct product *p, int n_cols);
+/* Scratch of a tile, in floats. */
+size_t product_scratch(const struct cpu_kernels *k, const struct product *p);
 size_t attention_scratch(const struct cpu_kernels *k, const struct attention *a);
 
 #endif

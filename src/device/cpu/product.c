@@ -5,16 +5,20 @@
  * [taps][in][panel]) into its own scratch, which stays in the second cache while the rows pass over it. Tiles get enough
  * rows that the packing is a few percent of the work, and few enough that a tile stays under a millisecond.
  *
- * Few rows (a decode step): the stored weights are read once, in their own type, and tiles are runs of columns.
+ * Few rows (a decode step): the stored weights are read once, in their own type and from end to end: tiles are runs of
+ * stored rows. For [out][in] these are output columns. For [in][out] they are inputs: every tile gives a part of all sums,
+ * which a second round of tiles adds up in order.
  */
 #include "base/mem.h"
 #include "device/cpu/cpu.h"
 
 enum {
-    FEW_ROWS = 4,              /* what product_rows takes at most */
-    MIN_TILE_ROWS = 192,       /* packing a panel costs about as much as 8 rows */
-    WANTED_TILES = 32,         /* fewer only when the rows do not suffice: keeps up to 16 threads busy */
-    ROWS_TILE_BYTES = 64 << 10 /* weights read by a tile of few rows */
+    FEW_ROWS = 4,               /* what product_rows takes at most */
+    MIN_TILE_ROWS = 192,        /* packing a panel costs about as much as 8 rows */
+    WANTED_TILES = 32,          /* fewer only when the rows do not suffice: keeps up to 16 threads busy */
+    ROWS_TILE_BYTES = 64 << 10, /* weights read by a tile of few rows */
+    INPUT_PARTS = 8,            /* tiles of few rows and [in][out] weights */
+    FINISH_COLUMNS = 512
 };
 
 struct job {
@@ -25,6 +29,7 @@ struct job {
     size_t scratch_floats;
     const struct quantized_row *quantized;
     bool few;
+    int n_parts, part_inputs; /* few rows of [in][out] */
 };
 
 static int ceil_div(int a, int b)
@@ -61,11 +66,8 @@ static void cut_into_tiles(struct job *j)
     const struct product *p = j->p;
     const int block = j->kernels->block;
     if (j->few) {
-        const int64_t column_bytes =
-            p->w->in_out ? (int64_t)p->w->row_bytes * p->w->in / p->w->out : (int64_t)p->w->row_bytes;
         j->tile_rows = FEW_ROWS;
-        j->tile_cols = max_int((int)(ROWS_TILE_BYTES / max_int((int)column_bytes, 1)) & ~15, 16);
-        if (p->w->in_out) j->tile_cols = max_int(j->tile_cols, 128); /* whole cache lines of every stored row */
+        j->tile_cols = max_int((int)(ROWS_TILE_BYTES / max_int((int)p->w->row_bytes, 1)) & ~15, 16);
     } else {
         const int64_t row_macs = (int64_t)p->taps * p->w->in * j->kernels->panel;
         const int most = (int)(j->kernels->tile_macs / max_int((int)row_macs, 1));
@@ -96,6 +98,36 @@ static const struct quantized_row *quantize_rows(struct stream *s, const struct 
     return q;
 }
 
+static void sum_part(void *arg, int tile, int worker)
+{
+    (void)worker;
+    const struct job *j = arg;
+    const int first = tile * j->part_inputs;
+    j->kernels->sum_inputs(j->p, 0, j->p->rows, first, min_int(j->part_inputs, j->p->w->in - first),
+                           j->scratch + (size_t)tile * j->scratch_floats);
+}
+
+static void finish_columns(void *arg, int tile, int worker)
+{
+    (void)worker;
+    const struct job *j = arg;
+    const int col = tile * FINISH_COLUMNS;
+    j->kernels->finish_inputs(j->p, 0, j->p->rows, col, min_int(FINISH_COLUMNS, j->p->w->out - col), j->scratch,
+                              j->n_parts);
+}
+
+static void run_inputs(struct stream *s, struct job *j)
+{
+    const int in = j->p->w->in;
+    j->part_inputs = max_int(ceil_div(in, INPUT_PARTS * 8) * 8, 8);
+    j->n_parts = ceil_div(in, j->part_inputs);
+    j->scratch_floats = (size_t)j->p->rows * (size_t)j->p->w->out;
+    j->scratch = cpu_scratch(s, j->scratch_floats * (size_t)j->n_parts);
+    if (!j->scratch) return;
+    cpu_run(s, j->n_parts, sum_part, j);
+    if (s->status == UTTER_OK) cpu_run(s, ceil_div(j->p->w->out, FINISH_COLUMNS), finish_columns, j);
+}
+
 static void run_product(struct stream *s, const struct product *p)
 {
     if (p->rows <= 0 || s->status != UTTER_OK) return;
@@ -104,22 +136,26 @@ static void run_product(struct stream *s, const struct product *p)
     struct job j = {.p = p, .kernels = &d->kernels};
     const bool inside = p->x_first >= 0 && p->x_first + (p->rows - 1) * p->row_step < p->x_rows;
     j.few = p->taps == 1 && inside && (p->rows <= FEW_ROWS || p->w->out < FEW_ROWS);
+    if (j.few && p->w->in_out && p->rows <= FEW_ROWS) {
+        run_inputs(s, &j);
+        stream_release(s, mark);
+        return;
+    }
+    j.few &= !p->w->in_out;
     cut_into_tiles(&j);
     if (j.few && dtype_block(p->w->type) == 32 && p->rows <= FEW_ROWS && !(j.quantized = quantize_rows(s, p))) return;
-    j.scratch_floats = (product_scratch(&d->kernels, p, j.tile_cols) + 15) & ~(size_t)15;
+    j.scratch_floats = (product_scratch(&d->kernels, p) + 15) & ~(size_t)15;
     j.scratch = cpu_scratch(s, j.scratch_floats * (size_t)pool_threads(d->pool));
     if (j.scratch) cpu_run(s, j.n_tiles, run_tile, &j);
     stream_release(s, mark);
 }
 
-size_t product_scratch(const struct cpu_kernels *k, const struct product *p, int n_cols)
+size_t product_scratch(const struct cpu_kernels *k, const struct product *p)
 {
     const size_t in = (size_t)p->w->in, panel = (size_t)k->panel, block = (size_t)k->block, taps = (size_t)p->taps;
     const size_t tap_step = (size_t)(p->tap_step < 0 ? -p->tap_step : p->tap_step);
     const size_t rows_of_x = (block - 1) * (size_t)p->row_step + (taps > 0 ? (taps - 1) * tap_step : 0) + 1;
-    const size_t many = block * panel + taps * in * panel + rows_of_x * in;
-    const size_t few = FEW_ROWS * (size_t)n_cols + in;
-    return many > few ? many : few;
+    return block * panel + taps * in * panel + rows_of_x * in;
 }
 
 static struct product make_product(struct array out, struct array x, const struct weight *w, const struct epilogue *e)

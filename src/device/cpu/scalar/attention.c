@@ -43,3 +43,40 @@ void attention_tile_scalar(const struct attention *a, int head, int query, int n
         }
     }
 }
+
+void attend_part_scalar(const struct attention *a, int n_heads, int first, int n, float *part)
+{
+    const int d = a->head_dim;
+    for (int h = 0; h < n_heads; h++, part += 2 + d) {
+        double s[ATTENTION_PART], largest = -INFINITY, total = 0;
+        for (int j = 0; j < n; j++) largest = fmax(largest, s[j] = (double)(float)score(a, h, 0, first + j));
+        for (int j = 0; j < n; j++) total += s[j] = exp(s[j] - largest);
+        for (int c = 0; c < d; c++) {
+            double sum = 0;
+            for (int j = 0; j < n; j++)
+                sum +=
+                    s[j] *
+                    (double)
+                        a->v[((first + j) / PANEL) * a->v_panel + h * a->v_head + ((first + j) % PANEL) * a->v_row + c];
+            part[2 + c] = (float)sum;
+        }
+        part[0] = (float)largest;
+        part[1] = (float)total;
+    }
+}
+
+void join_parts_scalar(const struct attention *a, int n_heads, const float *parts, ptrdiff_t part, int n_parts)
+{
+    const int d = a->head_dim;
+    for (int h = 0; h < n_heads; h++, parts += 2 + d) {
+        double largest = -INFINITY, total = 0;
+        for (int i = 0; i < n_parts; i++) largest = fmax(largest, (double)parts[i * part]);
+        for (int i = 0; i < n_parts; i++) total += exp((double)parts[i * part] - largest) * (double)parts[i * part + 1];
+        for (int c = 0; c < d; c++) {
+            double sum = 0;
+            for (int i = 0; i < n_parts; i++)
+                sum += exp((double)parts[i * part] - largest) * (double)parts[i * part + 2 + c];
+            a->out[h * d + c] = (float)(sum / total);
+        }
+    }
+}

@@ -309,6 +309,37 @@ static const struct conv_case conv_cases[] = {
 };
 /* clang-format on */
 
+/* A converted file stores matrices the other way round, and must speak the same bytes. */
+static void layouts_give_the_same_bytes(void **state)
+{
+    (void)state;
+    for (int rows = 1; rows < 40; rows += rows < 5 ? 1 : 29)
+        for (int type = DTYPE_F32; type <= DTYPE_BF16; type++) {
+            enum { IN = 91, OUT = 75 };
+            struct stored w = make_tensor((enum dtype)type, LAYOUT_TORCH, IN, OUT, 0),
+                          turned = make_tensor((enum dtype)type, LAYOUT_TORCH, OUT, IN, 0);
+            const size_t size = dtype_block_bytes((enum dtype)type);
+            for (int i = 0; i < IN * OUT; i++)
+                memcpy(turned.misaligned + (size_t)(i % OUT * IN + i / OUT) * size, w.misaligned + (size_t)i * size,
+                       size);
+            struct weight *a, *b;
+            assert_int_equal(weight_create(&a, device, WEIGHT_LINEAR_GPT2, &w.t, (struct array){0}, NULL), UTTER_OK);
+            assert_int_equal(weight_create(&b, device, WEIGHT_LINEAR, &turned.t, (struct array){0}, NULL), UTTER_OK);
+            struct array x = random_array(rows, IN), one = stream_array(stream, rows, OUT),
+                         other = stream_array(stream, rows, OUT);
+            op_linear(stream, one, x, a, (struct epilogue){0});
+            op_linear(stream, other, x, b, (struct epilogue){0});
+            assert_int_equal(stream_status(stream), UTTER_OK);
+            for (int r = 0; r < rows; r++)
+                assert_memory_equal(array_rows(one, r, 1).data, array_rows(other, r, 1).data, OUT * sizeof(float));
+            weight_destroy(&a);
+            weight_destroy(&b);
+            free_tensor(&w);
+            free_tensor(&turned);
+            stream_clear(stream);
+        }
+}
+
 static void convolutions(void **state)
 {
     (void)state;
@@ -852,6 +883,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup(name, clean)
     const struct CMUnitTest tests[] = {
         TEST(linear_in_every_type),
+        TEST(layouts_give_the_same_bytes),
         TEST(convolutions),
         TEST(transposed_convolutions),
         TEST(epilogues),

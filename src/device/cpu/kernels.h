@@ -85,10 +85,9 @@ struct source {
  * read_weights   elements [first, first + n) of a stored row as floats; for block types first is a multiple of 32 and
  *                first + n is one too or reaches the row's end
  * product_tile   rows x columns of a product; scratch: product_scratch floats
- * product_rows   the same for at most 4 rows of a product with one tap, straight from stored [out][in] weights; scratch:
- *                `in` floats
- * sum_inputs     for at most 4 rows and [in][out] weights: sums[n_rows][out] of the inputs [first, first + n)
- * finish_inputs  adds up n_parts of such sums in order, then the epilogue
+ * product_rows   the same for at most 4 rows of a product with one tap, straight from the stored weights; scratch: `in`
+ * sum_inputs     for at most 4 rows and [in][out] weights: sums[n_rows][out] of the inputs lane, lane + lanes, ...
+ * finish_inputs  adds up the sums of all lanes, then the epilogue: the same bytes as product_rows of the transposed matrix
  * product_rows_q8  the same for [out][in] block types with activations in 8 bits: the sums over a block are exact integers
  * pack_rows      x[row][0 .. width) into panels at positions `first` and on
  * attention_tile queries [query, query + n) of one head; scratch: attention_scratch floats
@@ -102,9 +101,8 @@ struct source {
     X(read_weights, (const struct weight *w, size_t row, int first, int n, float *out))                                \
     X(product_tile, (const struct product *p, int row, int n_rows, int col, int n_cols, float *scratch))               \
     X(product_rows, (const struct product *p, int row, int n_rows, int col, int n_cols, float *scratch))               \
-    X(sum_inputs, (const struct product *p, int row, int n_rows, int first, int n, float *sums))                       \
-    X(finish_inputs,                                                                                                   \
-      (const struct product *p, int row, int n_rows, int col, int n_cols, const float *sums, int n_parts))             \
+    X(sum_inputs, (const struct product *p, int row, int n_rows, int lane, float *sums))                               \
+    X(finish_inputs, (const struct product *p, int row, int n_rows, int col, int n_cols, const float *sums))           \
     X(quantize_row, (const struct quantized_row *out, const float *x, int n))                                          \
     X(product_rows_q8,                                                                                                 \
       (const struct product *p, const struct quantized_row *x, int row, int n_rows, int col, int n_cols))              \
@@ -124,6 +122,7 @@ struct source {
 
 struct cpu_kernels {
     int panel;     /* columns of a weight panel and positions of a key panel, a multiple of the vector width */
+    int lanes;     /* of sum_inputs */
     int block;     /* rows a product is computed in at a time */
     int tile_macs; /* multiply-adds of about half a millisecond: bounds a tile */
 #define X(name, params) void(*name) params;

@@ -6,8 +6,8 @@
  * rows that the packing is a few percent of the work, and few enough that a tile stays under a millisecond.
  *
  * Few rows (a decode step): the stored weights are read once, in their own type and from end to end: tiles are runs of
- * stored rows. For [out][in] these are output columns. For [in][out] they are inputs: every tile gives a part of all sums,
- * which a second round of tiles adds up in order.
+ * stored rows. For [out][in] these are output columns. For [in][out] they are inputs: every tile gives one lane of all
+ * sums, which a second round of tiles adds up in the order that [out][in] has: the same bytes either way round.
  */
 #include "base/mem.h"
 #include "device/cpu/cpu.h"
@@ -17,7 +17,6 @@ enum {
     MIN_TILE_ROWS = 192,        /* packing a panel costs about as much as 8 rows */
     WANTED_TILES = 32,          /* fewer only when the rows do not suffice: keeps up to 16 threads busy */
     ROWS_TILE_BYTES = 64 << 10, /* weights read by a tile of few rows */
-    INPUT_PARTS = 8,            /* tiles of few rows and [in][out] weights */
     FINISH_COLUMNS = 512
 };
 
@@ -29,7 +28,6 @@ struct job {
     size_t scratch_floats;
     const struct quantized_row *quantized;
     bool few;
-    int n_parts, part_inputs; /* few rows of [in][out] */
 };
 
 static int ceil_div(int a, int b)
@@ -98,13 +96,11 @@ static const struct quantized_row *quantize_rows(struct stream *s, const struct 
     return q;
 }
 
-static void sum_part(void *arg, int tile, int worker)
+static void sum_lane(void *arg, int tile, int worker)
 {
     (void)worker;
     const struct job *j = arg;
-    const int first = tile * j->part_inputs;
-    j->kernels->sum_inputs(j->p, 0, j->p->rows, first, min_int(j->part_inputs, j->p->w->in - first),
-                           j->scratch + (size_t)tile * j->scratch_floats);
+    j->kernels->sum_inputs(j->p, 0, j->p->rows, tile, j->scratch + (size_t)tile * j->scratch_floats);
 }
 
 static void finish_columns(void *arg, int tile, int worker)
@@ -112,19 +108,16 @@ static void finish_columns(void *arg, int tile, int worker)
     (void)worker;
     const struct job *j = arg;
     const int col = tile * FINISH_COLUMNS;
-    j->kernels->finish_inputs(j->p, 0, j->p->rows, col, min_int(FINISH_COLUMNS, j->p->w->out - col), j->scratch,
-                              j->n_parts);
+    j->kernels->finish_inputs(j->p, 0, j->p->rows, col, min_int(FINISH_COLUMNS, j->p->w->out - col), j->scratch);
 }
 
 static void run_inputs(struct stream *s, struct job *j)
 {
-    const int in = j->p->w->in;
-    j->part_inputs = max_int(ceil_div(in, INPUT_PARTS * 8) * 8, 8);
-    j->n_parts = ceil_div(in, j->part_inputs);
+    const int lanes = j->kernels->lanes;
     j->scratch_floats = (size_t)j->p->rows * (size_t)j->p->w->out;
-    j->scratch = cpu_scratch(s, j->scratch_floats * (size_t)j->n_parts);
+    j->scratch = cpu_scratch(s, j->scratch_floats * (size_t)lanes);
     if (!j->scratch) return;
-    cpu_run(s, j->n_parts, sum_part, j);
+    cpu_run(s, lanes, sum_lane, j);
     if (s->status == UTTER_OK) cpu_run(s, ceil_div(j->p->w->out, FINISH_COLUMNS), finish_columns, j);
 }
 

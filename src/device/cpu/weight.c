@@ -93,8 +93,8 @@ utter_status weight_create(struct weight **out, struct device *d, enum weight_ki
     const int last = w->in_out ? w->out : w->in; /* contiguous, once a single tap at the end is left out */
     if (status == UTTER_OK && blocks &&
         (last % dtype_block(t->type) != 0 || (t->layout == LAYOUT_TORCH && w->taps > 1)))
-        status = error_set(e, UTTER_MODEL_DAMAGED, "%s: %s blocks do not fit rows of %d", t->name,
-                           dtype_name(t->type), last);
+        status = error_set(e, UTTER_MODEL_DAMAGED, "%s: %s blocks do not fit rows of %d", t->name, dtype_name(t->type),
+                           last);
     if (status == UTTER_OK && (!is_stored_type(t->type) || (blocks && w->in_out))) {
         status = convert_to_f32(w, t, e);
     }

@@ -56,13 +56,14 @@ void product_rows_scalar(const struct product *p, int row, int n_rows, int col, 
     product_tile_scalar(p, row, n_rows, col, n_cols, scratch);
 }
 
-void sum_inputs_scalar(const struct product *p, int row, int n_rows, int first, int n, float *sums)
+void sum_inputs_scalar(const struct product *p, int row, int n_rows, int lane, float *sums)
 {
+    enum { LANES = 1 };
     for (int t = 0; t < n_rows; t++)
         for (int col = 0; col < p->w->out; col++) {
             const float *x = p->x + (p->x_first + (row + t) * p->row_step) * p->x_stride;
             double sum = 0;
-            for (int c = first; c < first + n; c++) {
+            for (int c = lane; c < p->w->in; c += LANES) {
                 float w;
                 read_weights_scalar(p->w, (size_t)c, col, 1, &w);
                 sum += (double)x[c] * (double)w;
@@ -71,15 +72,10 @@ void sum_inputs_scalar(const struct product *p, int row, int n_rows, int first, 
         }
 }
 
-void finish_inputs_scalar(const struct product *p, int row, int n_rows, int col, int n_cols, const float *sums,
-                          int n_parts)
+void finish_inputs_scalar(const struct product *p, int row, int n_rows, int col, int n_cols, const float *sums)
 {
     for (int t = 0; t < n_rows; t++)
-        for (int n = col; n < col + n_cols; n++) {
-            double sum = 0;
-            for (int i = 0; i < n_parts; i++) sum += (double)sums[(i * n_rows + t) * p->w->out + n];
-            store(p, row + t, n, sum);
-        }
+        for (int n = col; n < col + n_cols; n++) store(p, row + t, n, (double)sums[t * p->w->out + n]);
 }
 
 void quantize_row_scalar(const struct quantized_row *out, const float *x, int n)

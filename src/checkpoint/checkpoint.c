@@ -240,27 +240,45 @@ bool checkpoint_can_clone(const struct checkpoint *ck)
 
 /* ---- anything ---- */
 
-utter_status checkpoint_open(struct checkpoint **out, const char *path, const char *s3gen_path, struct error *e)
+static struct checkpoint *new_checkpoint(const char *path)
 {
-    *out = NULL;
-    struct stat st;
-    if (!path[0]) return error_set(e, UTTER_MODEL_NOT_FOUND, "the path of the model is empty");
     struct checkpoint *ck = mem_calloc(1, sizeof *ck);
-    if (!ck) return error_set(e, UTTER_OUT_OF_MEMORY, "%s: no memory to open it", path);
-    ck->path = path; /* for messages until the copy exists */
-    ck->path = table_text(ck, path, strlen(path));
-    utter_status s;
-    if (!ck->path) {
-        s = error_set(e, UTTER_OUT_OF_MEMORY, "%s: no memory to open it", path);
-    } else if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
-        s = open_folder(ck, path, s3gen_path, e);
-    } else {
-        s = open_files(ck, path, s3gen_path, e);
-    }
+    if (ck && !(ck->path = table_text(ck, path, strlen(path)))) checkpoint_close(&ck);
+    return ck;
+}
+
+/* Hands over a checkpoint that opened, closes one that did not. */
+static utter_status hand_over(struct checkpoint **out, struct checkpoint *ck, utter_status s, struct error *e)
+{
     if (s == UTTER_OK) s = table_finish(ck, e);
     if (s == UTTER_OK)
         *out = ck;
     else
         checkpoint_close(&ck);
     return s;
+}
+
+utter_status checkpoint_open(struct checkpoint **out, const char *path, const char *s3gen_path, struct error *e)
+{
+    *out = NULL;
+    struct stat st;
+    if (!path[0]) return error_set(e, UTTER_MODEL_NOT_FOUND, "the path of the model is empty");
+    struct checkpoint *ck = new_checkpoint(path);
+    if (!ck) return error_set(e, UTTER_OUT_OF_MEMORY, "%s: no memory to open it", path);
+    const bool is_folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    return hand_over(out, ck, is_folder ? open_folder(ck, path, s3gen_path, e) : open_files(ck, path, s3gen_path, e),
+                     e);
+}
+
+utter_status checkpoint_open_memory(struct checkpoint **out, const void *data, size_t n_bytes, const char *name,
+                                    struct error *e)
+{
+    *out = NULL;
+    int file;
+    if (n_bytes == 0) return error_set(e, UTTER_MODEL_DAMAGED, "%s: the file is empty", name);
+    struct checkpoint *ck = new_checkpoint(name);
+    if (!ck) return error_set(e, UTTER_OUT_OF_MEMORY, "%s: no memory to open it", name);
+    utter_status s = table_lend_bytes(ck, name, data, n_bytes, &file, e);
+    if (s == UTTER_OK) s = read_file(ck, file, &ck->format, e);
+    return hand_over(out, ck, s, e);
 }

@@ -24,6 +24,9 @@ struct checkpoint;
 
 /* s3gen_path: the second file when it is not beside the first; may be NULL. */
 utter_status checkpoint_open(struct checkpoint **out, const char *path, const char *s3gen_path, struct error *e);
+/* The same from one file's bytes, which stay the caller's and must outlive the checkpoint. `name` stands for the path. */
+utter_status checkpoint_open_memory(struct checkpoint **out, const void *data, size_t n_bytes, const char *name,
+                                    struct error *e);
 void checkpoint_close(struct checkpoint **ck);
 
 const char *checkpoint_path(const struct checkpoint *ck);   /* as given to checkpoint_open */

@@ -75,16 +75,33 @@ static bool grow(void **array, size_t *capacity, size_t n, size_t size)
 
 /* ---- files ---- */
 
-utter_status table_map_file(struct checkpoint *ck, const char *path, int *file, struct error *e)
+/* Room for one more file, and its name. */
+static struct table_file *add_file(struct checkpoint *ck, const char *path)
 {
     struct table_file *files = mem_realloc(ck->files, ((size_t)ck->n_files + 1) * sizeof *files);
-    if (!files) return table_out_of_memory(ck, e);
+    if (!files) return NULL;
     ck->files = files;
-    struct table_file *f = &files[ck->n_files];
-    *f = (struct table_file){.path = table_text(ck, path, strlen(path))};
-    if (!f->path) return table_out_of_memory(ck, e);
+    files[ck->n_files] = (struct table_file){.path = table_text(ck, path, strlen(path))};
+    return files[ck->n_files].path ? &files[ck->n_files] : NULL;
+}
+
+utter_status table_map_file(struct checkpoint *ck, const char *path, int *file, struct error *e)
+{
+    struct table_file *f = add_file(ck, path);
+    if (!f) return table_out_of_memory(ck, e);
     const utter_status s = file_map_open(&f->map, path, e);
     if (s != UTTER_OK) return s == UTTER_INPUT_UNREADABLE ? UTTER_MODEL_DAMAGED : s; /* a pipe, no permission, ... */
+    *file = ck->n_files++;
+    return UTTER_OK;
+}
+
+utter_status table_lend_bytes(struct checkpoint *ck, const char *name, const void *data, size_t n_bytes, int *file,
+                              struct error *e)
+{
+    struct table_file *f = add_file(ck, name);
+    if (!f) return table_out_of_memory(ck, e);
+    f->map = (struct file_map){data, n_bytes};
+    f->borrowed = true;
     *file = ck->n_files++;
     return UTTER_OK;
 }
@@ -206,7 +223,8 @@ void checkpoint_close(struct checkpoint **out)
 {
     struct checkpoint *ck = *out;
     if (!ck) return;
-    for (int i = 0; i < ck->n_files; i++) file_map_close(&ck->files[i].map);
+    for (int i = 0; i < ck->n_files; i++)
+        if (!ck->files[i].borrowed) file_map_close(&ck->files[i].map);
     while (ck->blocks) {
         struct table_block *next = ck->blocks->next;
         mem_free(ck->blocks);

@@ -13,6 +13,7 @@
 struct table_file {
     const char *path;
     struct file_map map;
+    bool borrowed; /* the bytes are the caller's */
 };
 
 struct table_entry {
@@ -51,8 +52,10 @@ char *table_text(struct checkpoint *ck, const char *text, size_t n_bytes); /* a 
 char *table_format(struct checkpoint *ck, const char *format, ...) __attribute__((format(printf, 2, 3)));
 utter_status table_out_of_memory(const struct checkpoint *ck, struct error *e);
 
-/* Maps a file; *file is its index. */
+/* Maps a file, or takes the caller's bytes for one; *file is its index. */
 utter_status table_map_file(struct checkpoint *ck, const char *path, int *file, struct error *e);
+utter_status table_lend_bytes(struct checkpoint *ck, const char *name, const void *data, size_t n_bytes, int *file,
+                              struct error *e);
 
 /* Adds a tensor that begins at byte `offset` of the file. t: name (copied), type, n_dims and shape; n_bytes what the file
  * claims (0: no claim). Refuses unless the shape has no zero, whole blocks, the claimed size, and lies inside the file. */

@@ -68,6 +68,10 @@ static utter_status open_model(struct utter_model *m, const utter_model_options 
     if (s == UTTER_OK) s = create_device(m, o, e);
     if (s == UTTER_OK) s = bind_networks(m, &cancel, e);
     if (s == UTTER_OK) s = tokenizer_load(&m->tokenizer, m->checkpoint, e);
+    if (s == UTTER_OK && tokenizer_size(m->tokenizer) > m->t3->text_vocab)
+        s = error_set(e, UTTER_MODEL_DAMAGED,
+                      "%s: these files do not belong together: the tokenizer has %d tokens, T3 %d", m->path,
+                      tokenizer_size(m->tokenizer), m->t3->text_vocab);
     if (s == UTTER_OK && conds_present(m->checkpoint, "conds")) {
         s = voice_create(&m->voice, m, e);
         if (s == UTTER_OK) s = conds_read(&m->voice->conds, m->checkpoint, "conds", e);

@@ -198,6 +198,15 @@ static utter_status prepare(const struct utter_task *t, const utter_request *fro
     return text_split(pieces, *text, r->text_length, &o, e);
 }
 
+static void tell_notices(const struct utter_model *m, const struct text_notices *n)
+{
+    if (n->n_unknown_tags > 0)
+        model_log(m, UTTER_LOG_WARNING, "left out %s, which is no tag of this model (%d such)", n->unknown_tag,
+                  n->n_unknown_tags);
+    if (n->n_emoji + n->n_ornaments > 0)
+        model_log(m, UTTER_LOG_INFO, "left out %d emoji and %d ornaments", n->n_emoji, n->n_ornaments);
+}
+
 utter_status utter_task_start(utter_task *t, const utter_request *request)
 {
     if (!t) return UTTER_INVALID_ARGUMENT;
@@ -218,6 +227,7 @@ utter_status utter_task_start(utter_task *t, const utter_request *request)
     t->request.text = t->text = text;
     t->pieces = pieces;
     t->n_pieces = pieces.n;
+    tell_notices(t->model, &pieces.notices);
     if (r.seed == UTTER_SEED_RANDOM) t->request.seed = random_seed();
     if (!r.voice) t->request.voice = t->model->voice;
     if (!t->request.voice)

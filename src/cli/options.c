@@ -57,25 +57,31 @@ static bool environment_name(const struct option *o, char out[96])
     return true;
 }
 
+static int least(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* Insertions, deletions, substitutions and swaps of neighbours. */
 static int edit_distance(const char *a, const char *b)
 {
     enum { MAX = 48 };
-    int row[MAX + 1];
+    int rows[3][MAX + 1]; /* of the last three letters of a */
     const int n = (int)strlen(b);
     if (n > MAX) return MAX;
-    for (int j = 0; j <= n; j++) row[j] = j;
-    for (int i = 1; a[i - 1]; i++) {
-        int diagonal = row[0];
+    for (int j = 0; j <= n; j++) rows[0][j] = j;
+    int i = 1;
+    for (; a[i - 1]; i++) {
+        int *row = rows[i % 3];
+        const int *above = rows[(i + 2) % 3], *two_above = rows[(i + 1) % 3];
         row[0] = i;
         for (int j = 1; j <= n; j++) {
-            const int substitute = diagonal + (a[i - 1] != b[j - 1]);
-            const int insert = row[j - 1] + 1, drop = row[j] + 1;
-            diagonal = row[j];
-            row[j] = substitute < insert ? substitute : insert;
-            if (drop < row[j]) row[j] = drop;
+            row[j] = least(above[j - 1] + (a[i - 1] != b[j - 1]), least(row[j - 1], above[j]) + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                row[j] = least(row[j], two_above[j - 2] + 1);
         }
     }
-    return row[n];
+    return rows[(i + 2) % 3][n];
 }
 
 const char *nearest_name(const char *word, const char *const *candidates, int n)

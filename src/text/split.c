@@ -245,17 +245,29 @@ static size_t line_break_ends(const char *text, size_t n, size_t from, size_t at
     return breaks > 1 || heading || marked ? start : 0;
 }
 
+/* Is text[start .. end) a number and text[next ..) a capitalised word? "It was 1990.Then" */
+static bool number_then_word(const char *text, size_t start, size_t end, size_t next, size_t n)
+{
+    for (size_t i = start; i < end; i++)
+        if (text[i] < '0' || text[i] > '9') return false;
+    utf8_next(text, n, &next);
+    return end > start && next < n && unicode_is_lower(utf8_next(text, n, &next));
+}
+
 /* "First.Second": a full stop that lost its space, in a word that is no address and no number. */
 static bool lost_its_space(const char *text, size_t from, size_t n, const struct stop *s)
 {
-    static const char address[] = "./@:_\\";
+    static const char address[] = "/@:_\\";
     if (!unicode_is_upper(s->next_cp) || s->end != s->next) return false;
-    size_t at = s->first;
-    if (!unicode_is_lower(utf8_previous(text, &at))) return false;
-    for (size_t i = s->first; i > from && text[i - 1] != ' '; i--)
-        if (strchr(address, text[i - 1])) return false;
-    for (size_t i = s->next; i + 1 < n && text[i] != ' '; i++)
-        if (strchr(address, text[i])) return false;
+    size_t word = s->first, last = s->first;
+    for (; word > from && text[word - 1] != ' ' && text[word - 1] != '\n'; word--)
+        if (text[word - 1] == '.' || strchr(address, text[word - 1])) return false;
+    if (!unicode_is_lower(utf8_previous(text, &last)) && !number_then_word(text, word, s->first, s->next, n))
+        return false;
+    for (size_t i = s->next; i + 1 < n && text[i] != ' '; i++) {
+        size_t next = i + 1; /* "First.Second.Third" may go on; "First.Second.com" is an address */
+        if (strchr(address, text[i]) || (text[i] == '.' && unicode_is_lower(utf8_next(text, n, &next)))) return false;
+    }
     return true;
 }
 

@@ -1,0 +1,125 @@
+#!/bin/bash
+# utter say with the rule-made model, whose sentences always meet the token limit (exit code 1 with a sound file), and with the
+# built-in voice, whose sentences end by themselves.
+. "${SOURCE:?run this through ctest}/tests/e2e/lib.sh"
+mini=$BUILD/mini
+say() { run "$1" "$UTTER" say -m "$mini" -n 4 --cfm-steps 1 "${@:2}"; }
+hello() { run "$1" "$UTTER" say "${@:2}"; } # the built-in voice
+
+begin "a sentence with the built-in voice, from any folder"
+hello 0 "Hello." -o hello.wav
+says "hello.wav:"; says "seed 0"
+awk -v s="$(wav_seconds hello.wav)" 'BEGIN { exit !(s > 0.4 && s < 5) }' || flunk "hello.wav lasts $(wav_seconds hello.wav) s"
+absent hello.wav.part
+
+begin "the same bytes at 1, 2 and 3 threads and from run to run"
+for t in 1 2 3; do hello 0 "Hello." -t $t -o t$t.wav; same hello.wav t$t.wav; done
+
+begin "the published folder and the f32 file made from it speak alike"
+run 0 "$UTTER" convert "$mini" -o mini.gguf --type f32 --embedding-type f32 -q
+say 1 "Same file." -o folder.wav
+run 1 "$UTTER" say -m mini.gguf -n 4 --cfm-steps 1 "Same file." -o gguf.wav
+same folder.wav gguf.wav
+
+begin "a limit that ended a sentence is told"
+says "the token limit ended a sentence"
+[ "$(wav_seconds gguf.wav)" = 0.28 ] || flunk "4 tokens and 3 of silence last $(wav_seconds gguf.wav) s"
+
+begin "formats by extension and by name"
+for f in wav flac opus ogg mp3 pcm; do say 1 "Format." -o x.$f; exists x.$f; done
+say 1 "Format." -o x --format flac; [ "$(head -c 4 x)" = fLaC ] || flunk "not flac"
+say 1 "Format." -o y.wav --format wav24; python3 -c 'import wave; assert wave.open("y.wav").getsampwidth() == 3' || flunk "not 24 bits"
+
+begin "a pipe gets the samples of the file"
+"$UTTER" say -m "$mini" -n 4 --cfm-steps 1 "Format." -o - 2>err | cat >pipe.pcm
+same x.pcm pipe.pcm
+tail -c +45 x.wav | cmp -s - x.pcm || flunk "wav and pcm hold different samples"
+"$UTTER" say -m "$mini" -n 4 --cfm-steps 1 "Format." -o - --format wav 2>err | cat >pipe.wav
+[ "$(grep -c RIFF pipe.wav)" = 1 ] || flunk "not one RIFF"
+tail -c +45 pipe.wav | cmp -s - x.pcm || flunk "a wav pipe holds other samples"
+
+begin "text from a file, standard input, after --"
+echo "Format." >text.txt
+say 1 -f text.txt -o f.pcm; same x.pcm f.pcm
+"$UTTER" say -m "$mini" -n 4 --cfm-steps 1 -q -o s.pcm <text.txt; same x.pcm s.pcm
+say 1 -o d.pcm -- "Format."; same x.pcm d.pcm
+printf '\xef\xbb\xbfFormat.\n' >bom.txt; say 1 -f bom.txt -o b.pcm; same x.pcm b.pcm
+printf 'Format.\n' | iconv -f UTF-8 -t UTF-16 >utf16.txt; say 1 -f utf16.txt -o u.pcm; same x.pcm u.pcm
+
+begin "blank lines do not end the input"
+printf 'one\n\ntwo\nthree' >lines.txt
+say 1 -f lines.txt -o lines.wav --json
+[ "$(field out utterances)" = 1 ] || flunk "utterances"
+say 1 "one" -o one.wav
+awk -v a="$(wav_seconds lines.wav)" -v b="$(wav_seconds one.wav)" 'BEGIN { exit !(a > 1.9 * b) }' || flunk "only $(wav_seconds lines.wav) s"
+say 1 -f lines.txt -d . -q; exists 0001.wav; absent 0002.wav; exists 0003.wav; exists 0004.wav
+
+begin "nothing to speak"
+for t in '...' '   ' $'\n\n\t' '。。。！？' $'\u200b\u200b' '"'; do say 4 -p "$t" -o none.wav; says "nothing"; absent none.wav; absent none.wav.part; done
+say 2 "" -o none.wav; absent none.wav
+
+begin "bad input"
+say 4 -f no-such-file -o x.wav; says "no-such-file"
+say 4 -f . -o x.wav
+printf 'M\xfcller' >latin1.txt; say 4 -f latin1.txt -o x.wav; says "UTF-8"
+
+begin "reports"
+say 1 "Report." -o r.wav --json --timings
+[ "$(field out seed)" = 0 ] || flunk "seed"
+[ "$(field out tokens)" = 4 ] || flunk "tokens"
+[ "$(field out truncated)" = True ] || flunk "truncated"
+[ "$(field out samples)" = 6720 ] || flunk "samples"
+says "first sound"
+say 1 "Report." -o r.wav -q; silent
+say 1 "Report." -o a.wav -s -1 --json; seed=$(field out seed)
+say 1 "Report." -o b.wav -s "$seed"; same a.wav b.wav
+say 1 "Report." -o c.wav -s 5; cmp -s a.wav c.wav && flunk "the seed does not matter"
+
+begin "outputs that cannot be written"
+say 5 "Full." -o /dev/full; says "/dev/full: No space left"
+say 5 "Folder." -o no/such/folder/x.wav; says "no/such/folder/x.wav"
+say 5 "Folder." -o . --format wav
+(ulimit -f 8; "$UTTER" say -m "$mini" -n 20 --cfm-steps 1 "Limit." -o limit.wav >out 2>err); [ $? = 5 ] || flunk "a file limit"
+says "File too large"; absent limit.wav; absent limit.wav.part
+
+begin "a reader that leaves ends the run quietly"
+"$UTTER" say -m "$mini" -n 30 --cfm-steps 1 -q "One. Two. Three. Four." -o - 2>err | head -c 1000 >head.pcm
+codes=("${PIPESTATUS[@]}")
+[ "${codes[0]}" = 0 ] || flunk "exit code ${codes[0]}"
+silent
+[ "$(stat -c %s head.pcm)" = 1000 ] || flunk "1000 bytes"
+
+begin "a slow reader gets everything"
+"$UTTER" say -m "$mini" -n 4 --cfm-steps 1 "Format." -o - 2>err | (sleep 1; cat) >slow.pcm; same x.pcm slow.pcm
+
+begin "a terminal is refused sound"
+if command -v script >/dev/null; then
+  script -qec "'$UTTER' say -m '$mini' hello -o -" /dev/null >out 2>&1 </dev/null; [ $? = 2 ] || flunk "not refused"
+  prints "standard output is a terminal"
+fi
+
+begin "Ctrl-C keeps what was spoken"
+"$UTTER" say -m "$mini" -n 30 --cfm-steps 1 -p "$(yes 'Another sentence.' | head -200)" -o cut.wav 2>err &
+pid=$!
+for i in $(seq 200); do [ "$(stat -c %s cut.wav.part 2>/dev/null || echo 0)" -gt 20000 ] && break; sleep 0.05; done
+kill -INT $pid; wait $pid; code=$?
+[ $code = 130 ] || flunk "exit code $code"
+exists cut.wav; absent cut.wav.part
+awk -v s="$(wav_seconds cut.wav)" 'BEGIN { exit !(s > 0.3) }' || flunk "cut.wav"
+
+begin "a killed run leaves a .part that plays"
+"$UTTER" say -m "$mini" -n 30 --cfm-steps 1 -p "$(yes 'Another sentence.' | head -200)" -o dead.wav 2>err &
+pid=$!
+for i in $(seq 200); do [ "$(stat -c %s dead.wav.part 2>/dev/null || echo 0)" -gt 20000 ] && break; sleep 0.05; done
+kill -KILL $pid; wait $pid 2>/dev/null
+absent dead.wav
+awk -v s="$(wav_seconds dead.wav.part)" 'BEGIN { exit !(s > 0.3) }' || flunk "dead.wav.part"
+
+begin "models that are none"
+mkfifo fifo; : >empty; echo "hello, I am a text" >text; mkdir folder; head -c 100000 /dev/urandom >noise.gguf
+head -c 3000000 "$mini/t3_turbo_v1.safetensors" >cut.safetensors
+for m in fifo empty text folder noise.gguf cut.safetensors no-such-model /dev/null; do
+  run 3 timeout 5 "$UTTER" say -m $m "hello" -o m.wav; says "$m"; absent m.wav
+done
+
+finish

@@ -1,0 +1,252 @@
+"""utter - text to speech through libutter, in pure Python (ctypes, nothing to compile).
+
+    import utter
+
+    with utter.Model() as model:                      # the built-in voice; or Model("path/to/model")
+        sound = model.say("Hello there.")             # a Sound
+        sound.save("hello.wav")
+        for chunk in model.stream("A longer text."):  # arrays of float samples, while it is spoken
+            play(chunk)
+
+A chunk is an array.array of 32-bit floats in [-1, 1] at model.sample_rate, mono; chunk.tobytes() and numpy.frombuffer(chunk,
+"f") both work without numpy being needed here. Leaving a stream early (break, close(), an exception) cancels the synthesis.
+Errors are utter.Error with .status and the library's own message.
+
+Threads: a Model may be shared; every say() and stream() runs a task of its own. The GIL is released inside the library.
+The library is found beside this file, in $UTTER_LIBRARY, or where the system's loader looks.
+"""
+import array
+import ctypes
+import os
+import sys
+import wave
+from ctypes import POINTER, byref, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
+
+__all__ = ["Cancelled", "Error", "Model", "Sound", "Voice", "version"]
+
+AUDIO, DONE, CANCELLED = 1, 2, -4
+STREAM_MODES = {"off": 0, "on": 1, "auto": 2}
+RANDOM_SEED = 2**64 - 1
+
+
+class _ModelOptions(ctypes.Structure):
+    _fields_ = [("struct_size", c_uint32), ("n_threads", c_int32), ("cpu_level", c_char_p), ("precision", c_int32),
+                ("s3gen_path", c_char_p), ("cancel_flag", c_void_p), ("log", c_void_p), ("log_user", c_void_p)]
+
+
+class _ModelInfo(ctypes.Structure):
+    _fields_ = [("struct_size", c_uint32), ("capabilities", c_uint32), ("sample_rate", c_int32), ("channels", c_int32),
+                ("n_threads", c_int32), ("family", c_char_p), ("variant", c_char_p), ("path", c_char_p), ("device", c_char_p)]
+
+
+class _Request(ctypes.Structure):
+    _fields_ = [("struct_size", c_uint32), ("prompt_batch_size", c_int32), ("text", c_char_p), ("text_length", c_size_t),
+                ("voice", c_void_p), ("language", c_char_p), ("seed", c_uint64), ("max_tokens", c_int32), ("top_k", c_int32),
+                ("top_p", c_float), ("min_p", c_float), ("temperature", c_float), ("repetition_penalty", c_float),
+                ("exaggeration", c_float), ("cfg_weight", c_float), ("cfm_steps", c_int32), ("stream", c_int32),
+                ("stream_first_chunk_tokens", c_int32), ("stream_chunk_tokens", c_int32), ("stream_context_tokens", c_int32),
+                ("sentence_silence", c_float), ("drop_pulled", c_int32)]
+
+
+class _Progress(ctypes.Structure):
+    _fields_ = [("struct_size", c_uint32), ("state", c_int32), ("pieces", c_int32), ("pieces_done", c_int32),
+                ("prompt_tokens_remaining", c_int32), ("tokens_generated", c_int32), ("samples_ready", c_int64),
+                ("text_bytes_done", c_uint64), ("seed", c_uint64), ("truncated", c_uint8)]
+
+
+def _load():
+    name = "libutter.so"
+    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
+    for path in (os.environ.get("UTTER_LIBRARY"), beside if os.path.exists(beside) else None, "libutter.so.0"):
+        if path:
+            return ctypes.CDLL(path)
+
+
+_lib = _load()
+_ERROR_TEXT = (c_char_p, c_size_t)
+for _name, _result, _arguments in (
+        ("version", c_char_p, ()), ("status_text", c_char_p, (c_int32,)),
+        ("model_options_init", None, (POINTER(_ModelOptions),)),
+        ("model_open", c_int32, (POINTER(c_void_p), c_char_p, POINTER(_ModelOptions)) + _ERROR_TEXT),
+        ("model_close", None, (POINTER(c_void_p),)), ("model_get_info", c_int32, (c_void_p, POINTER(_ModelInfo))),
+        ("voice_load", c_int32, (POINTER(c_void_p), c_void_p, c_char_p, c_void_p) + _ERROR_TEXT),
+        ("voice_make_from_file", c_int32, (POINTER(c_void_p), c_void_p, c_char_p, c_void_p) + _ERROR_TEXT),
+        ("voice_save", c_int32, (c_void_p, c_char_p) + _ERROR_TEXT), ("voice_free", None, (POINTER(c_void_p),)),
+        ("request_init", None, (POINTER(_Request), c_void_p)),
+        ("task_create", c_int32, (POINTER(c_void_p), c_void_p) + _ERROR_TEXT), ("task_free", None, (POINTER(c_void_p),)),
+        ("task_start", c_int32, (c_void_p, POINTER(_Request))), ("task_step", c_int32, (c_void_p, POINTER(_Progress))),
+        ("task_cancel", None, (c_void_p,)), ("task_last_error", c_char_p, (c_void_p,)),
+        ("task_pull", c_int32, (c_void_p, POINTER(c_float), c_size_t, POINTER(c_size_t)))):
+    _function = getattr(_lib, "utter_" + _name)
+    _function.restype, _function.argtypes = _result, _arguments
+
+
+class Error(Exception):
+    """A failure, with the library's message; .status is the utter_status."""
+
+    def __init__(self, status, message):
+        super().__init__(message or _lib.utter_status_text(status).decode())
+        self.status = status
+
+
+class Cancelled(Error):
+    """The synthesis was cancelled."""
+
+
+def version():
+    return _lib.utter_version().decode()
+
+
+def _check(status, message):
+    if status < 0:
+        raise (Cancelled if status == CANCELLED else Error)(status, message.decode(errors="replace"))
+    return status
+
+
+def _path(path):
+    return None if path is None else os.fsencode(path)
+
+
+class Sound:
+    """Whole speech: .samples (array of floats), .sample_rate, .seed, .truncated (a limit ended a sentence)."""
+
+    def __init__(self, samples, sample_rate, seed, truncated):
+        self.samples, self.sample_rate, self.seed, self.truncated = samples, sample_rate, seed, truncated
+
+    @property
+    def seconds(self):
+        return len(self.samples) / self.sample_rate
+
+    def save(self, path):
+        """Writes a 16-bit wav file."""
+        pcm = array.array("h", (int(max(-1.0, min(1.0, v)) * 32767) for v in self.samples))
+        if sys.byteorder == "big":
+            pcm.byteswap()
+        with wave.open(os.fspath(path), "wb") as w:
+            w.setparams((1, 2, self.sample_rate, 0, "NONE", ""))
+            w.writeframes(pcm.tobytes())
+
+
+class _Handle:
+    """Owns one pointer of the library; a context manager, and closed by the garbage collector at the latest."""
+    _free = None
+
+    def __init__(self):
+        self._pointer = c_void_p()
+
+    def close(self):
+        if self._pointer:
+            getattr(_lib, self._free)(byref(self._pointer))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __del__(self):
+        if _lib is not None and getattr(self, "_pointer", None):
+            self.close()
+
+
+class Voice(_Handle):
+    """A speaker, made by Model.load_voice or Model.make_voice. Close it before its model."""
+    _free = "utter_voice_free"
+
+    def save(self, path):
+        error = ctypes.create_string_buffer(512)
+        _check(_lib.utter_voice_save(self._pointer, _path(path), error, 512), error.value)
+
+
+class Model(_Handle):
+    """A model: path to a folder or file, a name that `utter models` lists, or None for the built-in voice."""
+    _free = "utter_model_close"
+
+    def __init__(self, path=None, threads=0, precision="f32", cpu=None):
+        super().__init__()
+        options, error = _ModelOptions(), ctypes.create_string_buffer(512)
+        _lib.utter_model_options_init(byref(options))
+        options.n_threads, options.precision = threads, {"f32": 0, "fast": 1}[precision]
+        options.cpu_level = cpu.encode() if cpu else None
+        _check(_lib.utter_model_open(byref(self._pointer), _path(path), byref(options), error, 512), error.value)
+        info = _ModelInfo(struct_size=ctypes.sizeof(_ModelInfo))
+        _check(_lib.utter_model_get_info(self._pointer, byref(info)), b"")
+        self.sample_rate, self.can_clone = info.sample_rate, bool(info.capabilities & 1)
+        self.family, self.variant, self.path, self.device = (
+            s.decode() for s in (info.family, info.variant, info.path, info.device))
+
+    def _voice(self, function, path):
+        voice, error = Voice(), ctypes.create_string_buffer(512)
+        _check(function(byref(voice._pointer), self._pointer, _path(path), None, error, 512), error.value)
+        return voice
+
+    def load_voice(self, path):
+        return self._voice(_lib.utter_voice_load, path)
+
+    def make_voice(self, recording):
+        return self._voice(_lib.utter_voice_make_from_file, recording)
+
+    def stream(self, text, voice=None, stream="on", seed=0, **settings):
+        """Yields chunks of samples while the text is spoken. settings are the fields of utter_request: temperature, top_k, top_p,
+        repetition_penalty, max_tokens, cfm_steps, sentence_silence, stream_chunk_tokens, ... seed None draws one."""
+        return _Stream(self, text, voice, stream, seed, settings)
+
+    def say(self, text, voice=None, seed=0, **settings):
+        """Speaks the whole text and returns a Sound; the same seed gives the same samples."""
+        samples = array.array("f")
+        with self.stream(text, voice, "off", seed, **settings) as chunks:
+            for chunk in chunks:
+                samples.extend(chunk)
+        return Sound(samples, self.sample_rate, chunks.seed, chunks.truncated)
+
+
+class _Stream(_Handle):
+    """The iterator behind Model.stream; also a context manager. .seed and .truncated are known at the end."""
+    _free = "utter_task_free"
+
+    def __init__(self, model, text, voice, stream, seed, settings):
+        super().__init__()
+        self._model, self._voice_used = model, voice  # kept alive
+        self.seed, self.truncated, self._done = None, False, False
+        error, request = ctypes.create_string_buffer(512), _Request()
+        _check(_lib.utter_task_create(byref(self._pointer), model._pointer, error, 512), error.value)
+        _lib.utter_request_init(byref(request), model._pointer)
+        data = text.encode()
+        request.text, request.text_length = data, len(data)
+        request.voice = voice._pointer if voice else None
+        request.stream, request.drop_pulled = STREAM_MODES[stream], 1
+        request.seed = RANDOM_SEED if seed is None else seed
+        for name, value in settings.items():
+            if name not in {field[0] for field in _Request._fields_}:
+                raise TypeError(f"unknown setting {name!r}")
+            setattr(request, name, value)
+        self._check(_lib.utter_task_start(self._pointer, byref(request)))
+
+    def _check(self, status):
+        return _check(status, _lib.utter_task_last_error(self._pointer) if status < 0 else b"")
+
+    def cancel(self):
+        """From any thread: the running step ends within milliseconds and the iteration raises Cancelled."""
+        _lib.utter_task_cancel(self._pointer)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        progress = _Progress(struct_size=ctypes.sizeof(_Progress))
+        while self._pointer and not self._done:
+            status = self._check(_lib.utter_task_step(self._pointer, byref(progress)))
+            self._done = status == DONE
+            self.seed, self.truncated = progress.seed, bool(progress.truncated)
+            chunk = self._pull()
+            if chunk:
+                return chunk
+        raise StopIteration
+
+    def _pull(self):
+        chunk, buffer, n = array.array("f"), (c_float * 8192)(), c_size_t()
+        while True:
+            self._check(_lib.utter_task_pull(self._pointer, buffer, 8192, byref(n)))
+            if n.value == 0:
+                return chunk
+            chunk.frombytes(memoryview(buffer).cast("B")[:4 * n.value])

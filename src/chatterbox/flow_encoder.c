@@ -17,6 +17,7 @@
 #include "chatterbox/flow_encoder.h"
 
 #include <math.h>
+#include <pthread.h>
 
 #include "base/mem.h"
 
@@ -47,9 +48,9 @@ static void load_block(struct conformer_block *block, struct binder *b, const ch
 
 static int load_blocks(struct conformer_block *blocks, struct binder *b, const char *list, const char *counted, int dim)
 {
-    int n = bind_count(b, counted);
-    if (n > FLOW_ENCODER_MAX_BLOCKS && b->status == UTTER_OK)
-        b->status = error_set(b->error, UTTER_MODEL_DAMAGED, "%s: %s has %d blocks, at most %d are supported",
+    const int n = bind_count(b, counted);
+    if ((n < 1 || n > FLOW_ENCODER_MAX_BLOCKS) && b->status == UTTER_OK)
+        b->status = error_set(b->error, UTTER_MODEL_DAMAGED, "%s: %s has %d blocks, expected 1 to %d",
                               checkpoint_path(b->checkpoint), list, n, FLOW_ENCODER_MAX_BLOCKS);
     if (b->status != UTTER_OK) return 0;
     for (int i = 0; i < n; i++) load_block(&blocks[i], b, list, i, dim);
@@ -63,12 +64,114 @@ static void load_embed(struct encoder_embed *embed, struct binder *b, const char
     embed->norm.bias = bind_vector(b, dim, ENCODER "%s.out.1.bias", name);
 }
 
+/* ---- relative positions ------------------------------------------------------------------------------------------- */
+
+/* Every block projects the same sinusoids, whatever is said: a seventh of the encoder's work. The projections of all
+ * distances below a class's capacity are kept from the first use on: at most 50 MB at the published size. Longer inputs
+ * (20 s of prompt and speech) project anew. */
+enum { POSITION_CLASSES = 3, FIRST_CAPACITY = 128 }; /* capacities 128, 256, 512 tokens */
+
+struct position_tables { /* [2 capacity - 1][dim] and, at twice the rate, [4 capacity - 1][dim] */
+    struct array encoders[FLOW_ENCODER_MAX_BLOCKS], up_encoders[FLOW_ENCODER_MAX_BLOCKS];
+    bool made;
+};
+
+struct position_cache {
+    pthread_mutex_t classes_lock;
+    struct device *device;
+    struct position_tables classes[POSITION_CLASSES];
+};
+
+static void cache_create(struct flow_encoder *m, struct binder *b)
+{
+    m->positions = mem_calloc(1, sizeof *m->positions);
+    if (m->positions) {
+        pthread_mutex_init(&m->positions->classes_lock, NULL);
+        m->positions->device = b->device;
+    } else if (b->status == UTTER_OK) {
+        b->status = error_set(b->error, UTTER_OUT_OF_MEMORY, "out of memory for the flow's encoder");
+    }
+}
+
+void flow_encoder_free(struct flow_encoder *m)
+{
+    if (!m->positions) return;
+    for (int c = 0; c < POSITION_CLASSES; c++)
+        for (int i = 0; i < FLOW_ENCODER_MAX_BLOCKS; i++) {
+            device_array_free(m->positions->device, &m->positions->classes[c].encoders[i]);
+            device_array_free(m->positions->device, &m->positions->classes[c].up_encoders[i]);
+        }
+    pthread_mutex_destroy(&m->positions->classes_lock);
+    mem_free(m->positions);
+    m->positions = NULL;
+}
+
+/* Row r of [2n - 1][dim] is distance d = n - 1 - r: sin(d w_k), cos(d w_k) side by side, w_k = 10000^(-2k / dim). The
+ * reference rounds the angle to float32 before the sine; at d = 1000 that is worth 3e-5, so this does too. */
+static struct array sinusoids(struct stream *s, int n, int dim)
+{
+    float *table = mem_alloc((size_t)(2 * n - 1) * (size_t)dim * sizeof *table);
+    if (!table) {
+        stream_fail(s, UTTER_OUT_OF_MEMORY);
+        return (struct array){0};
+    }
+    for (int k = 0; k < dim / 2; k++) {
+        const float frequency = expf((float)(2 * k) * (float)-(log(10000.0) / dim));
+        for (int d = 0; d < n; d++) {
+            const double angle = (double)((float)d * frequency);
+            const float sine = (float)sin(angle), cosine = (float)cos(angle);
+            float *ahead = table + (size_t)(n - 1 - d) * (size_t)dim + 2 * k;
+            float *behind = table + (size_t)(n - 1 + d) * (size_t)dim + 2 * k;
+            behind[0] = -sine, behind[1] = cosine;
+            ahead[0] = sine, ahead[1] = cosine;
+        }
+    }
+    struct array a = stream_upload(s, 2 * n - 1, dim, table);
+    mem_free(table);
+    return a;
+}
+
+/* Fills `tables` for n rows; an array that an interrupted attempt left behind is used again. */
+static void project_positions(struct stream *s, struct array *tables, const struct conformer_block *list, int n_blocks,
+                              int n)
+{
+    const size_t mark = stream_mark(s);
+    const int dim = weight_in(list[0].linear_pos);
+    const struct array table = sinusoids(s, n, dim);
+    for (int i = 0; i < n_blocks && stream_status(s) == UTTER_OK; i++) {
+        const utter_status status =
+            array_exists(tables[i]) ? UTTER_OK : device_array(&tables[i], stream_device(s), 2 * n - 1, dim, NULL);
+        if (status != UTTER_OK) stream_fail(s, status);
+        op_linear(s, tables[i], table, list[i].linear_pos, (struct epilogue){0});
+    }
+    stream_release(s, mark);
+}
+
+/* The tables for n tokens and the distance they reach; NULL when n is beyond every class or the stream failed. */
+static const struct position_tables *positions_for(struct stream *s, const struct flow_encoder *m, int n)
+{
+    int c = 0;
+    while (c < POSITION_CLASSES && FIRST_CAPACITY << c < n) c++;
+    if (c == POSITION_CLASSES) return NULL;
+    struct position_tables *t = &m->positions->classes[c];
+    pthread_mutex_lock(&m->positions->classes_lock);
+    if (!t->made) {
+        project_positions(s, t->encoders, m->encoders, m->n_blocks, FIRST_CAPACITY << c);
+        project_positions(s, t->up_encoders, m->up_encoders, m->n_up_blocks, 2 * FIRST_CAPACITY << c);
+        t->made = stream_wait(s) == UTTER_OK;
+    }
+    const bool made = t->made;
+    pthread_mutex_unlock(&m->positions->classes_lock);
+    return made ? t : NULL;
+}
+
 void flow_encoder_load(struct flow_encoder *m, struct binder *b)
 {
     const int dim = bind_dim(b, 1, "s3gen.flow.input_embedding.weight");
     *m = (struct flow_encoder){.dim = dim, .n_mels = bind_dim(b, 0, "s3gen.flow.encoder_proj.weight")};
-    m->input_embedding = bind_embedding(b, bind_dim(b, 0, "s3gen.flow.input_embedding.weight"), dim,
-                                        "s3gen.flow.input_embedding");
+    cache_create(m, b);
+    m->input_embedding =
+        bind_embedding(b, bind_dim(b, 0, "s3gen.flow.input_embedding.weight"), dim, "s3gen.flow.input_embedding");
     load_embed(&m->embed, b, "embed", dim);
     m->pre_conv1 = bind_conv1d(b, dim, dim, 4, BIAS_REQUIRED, ENCODER "pre_lookahead_layer.conv1");
     m->pre_conv2 = bind_conv1d(b, dim, dim, 3, BIAS_REQUIRED, ENCODER "pre_lookahead_layer.conv2");
@@ -83,44 +186,19 @@ void flow_encoder_load(struct flow_encoder *m, struct binder *b)
 
 /* ---- forward ------------------------------------------------------------------------------------------------------ */
 
-/* Row r of [2n - 1][dim] is distance d = n - 1 - r: sin(d w_k), cos(d w_k) side by side, w_k = 10000^(-2k / dim). The
- * reference rounds the angle to float32 before the sine; at d = 1000 that is worth 3e-5, so this does too. */
-static struct array positions(struct stream *s, int n, int dim)
-{
-    float *table = mem_alloc((size_t)(2 * n - 1) * (size_t)dim * sizeof *table);
-    if (!table) {
-        stream_fail(s, UTTER_OUT_OF_MEMORY);
-        return (struct array){0};
-    }
-    for (int k = 0; k < dim / 2; k++) {
-        const float frequency = expf((float)(2 * k) * (float)-(log(10000.0) / dim));
-        for (int d = 0; d < n; d++) {
-            const double angle = (float)d * frequency;
-            const float sine = (float)sin(angle), cosine = (float)cos(angle);
-            float *ahead = table + (size_t)(n - 1 - d) * (size_t)dim + 2 * k;
-            float *behind = table + (size_t)(n - 1 + d) * (size_t)dim + 2 * k;
-            behind[0] = -sine, behind[1] = cosine;
-            ahead[0] = sine, ahead[1] = cosine;
-        }
-    }
-    struct array a = stream_upload(s, 2 * n - 1, dim, table);
-    mem_free(table);
-    return a;
-}
-
-static void attention(struct stream *s, const struct conformer_block *b, struct array x, struct array table)
+/* pos: the block's projected positions, the middle 2n - 1 rows of them for n rows of x. */
+static void attention(struct stream *s, const struct conformer_block *b, struct array x, struct array pos)
 {
     const struct epilogue plain = {0};
     const size_t mark = stream_mark(s);
     struct array h = stream_array(s, x.rows, x.cols), q = stream_array(s, x.rows, x.cols);
     struct array k = stream_array(s, x.rows, x.cols), v = stream_array(s, x.rows, x.cols);
-    struct array pos = stream_array(s, table.rows, x.cols);
     op_layer_norm(s, h, x, b->norm_mha.gain, b->norm_mha.bias, BLOCK_NORM_EPS, ACT_NONE);
     op_linear(s, q, h, b->linear_q, plain);
     op_linear(s, k, h, b->linear_k, plain);
     op_linear(s, v, h, b->linear_v, plain);
-    op_linear(s, pos, table, b->linear_pos, plain);
-    op_attention_relative(s, h, q, k, v, pos, b->pos_bias_u, b->pos_bias_v, x.cols / HEAD_DIM, 1.0f / 8);
+    op_attention_relative(s, h, q, k, v, array_rows(pos, (pos.rows + 1) / 2 - x.rows, 2 * x.rows - 1), b->pos_bias_u,
+                          b->pos_bias_v, x.cols / HEAD_DIM, 1.0f / 8);
     op_linear(s, x, h, b->linear_out, (struct epilogue){.residual = x});
     stream_release(s, mark);
 }
@@ -135,13 +213,19 @@ static void feed_forward(struct stream *s, const struct conformer_block *b, stru
     stream_release(s, mark);
 }
 
-static void blocks(struct stream *s, const struct conformer_block *list, int n, struct array x, const char *name,
-                   const struct observer *o)
+/* tables: the blocks' projected positions, or NULL to project them here. */
+static void blocks(struct stream *s, const struct conformer_block *list, int n, struct array x,
+                   const struct array *tables, const char *name, const struct observer *o)
 {
     const size_t mark = stream_mark(s);
-    struct array table = positions(s, x.rows, x.cols);
+    struct array table = {0}, projected = {0};
+    if (!tables) {
+        table = sinusoids(s, x.rows, x.cols);
+        projected = stream_array(s, 2 * x.rows - 1, x.cols);
+    }
     for (int i = 0; i < n && stream_status(s) == UTTER_OK; i++) {
-        attention(s, &list[i], x, table);
+        if (!tables) op_linear(s, projected, table, list[i].linear_pos, (struct epilogue){0});
+        attention(s, &list[i], x, tables ? tables[i] : projected);
         feed_forward(s, &list[i], x);
         observe(o, x, "enc.%s.%d", name, i);
     }
@@ -158,6 +242,7 @@ static void embed(struct stream *s, const struct encoder_embed *e, struct array 
 void flow_encoder_forward(struct stream *s, const struct flow_encoder *m, struct array mu, const int32_t *tokens, int n,
                           const struct observer *o)
 {
+    const struct position_tables *tables = positions_for(s, m, n);
     const size_t mark = stream_mark(s);
     struct array x = stream_array(s, n, m->dim), h = stream_array(s, n, m->dim);
     struct array up = stream_array(s, 2 * n, m->dim), twice = stream_array(s, 2 * n, m->dim);
@@ -169,14 +254,14 @@ void flow_encoder_forward(struct stream *s, const struct flow_encoder *m, struct
               (struct epilogue){.act = ACT_LEAKY_RELU, .act_param = 0.01f});
     op_conv1d(s, x, h, m->pre_conv2, (struct conv_shape){.pad = 2}, (struct epilogue){.residual = x});
     observe(o, x, "enc.pre_lookahead");
-    blocks(s, m->encoders, m->n_blocks, x, "encoders", o);
+    blocks(s, m->encoders, m->n_blocks, x, tables ? tables->encoders : NULL, "encoders", o);
 
     op_repeat_rows(s, twice, x, 2);
     op_conv1d(s, up, twice, m->up_conv, (struct conv_shape){.pad = 4}, (struct epilogue){0});
     observe(o, up, "enc.up_layer");
     embed(s, &m->up_embed, twice, up);
     observe(o, twice, "enc.up_embed");
-    blocks(s, m->up_encoders, m->n_up_blocks, twice, "up_encoders", o);
+    blocks(s, m->up_encoders, m->n_up_blocks, twice, tables ? tables->up_encoders : NULL, "up_encoders", o);
 
     op_layer_norm(s, up, twice, m->after_norm.gain, m->after_norm.bias, NORM_EPS, ACT_NONE);
     observe(o, up, "enc.after_norm");

@@ -1,7 +1,8 @@
 /*
  * flow_encoder.h - the upsampling conformer: speech tokens (25/s) to the mean mel that the flow starts from (50/s).
  *
- * Weights only; immutable after loading, any thread. Sizes come from the checkpoint, heads are 64 wide.
+ * Weights, and a bounded cache of position tables that guards itself: any thread. Sizes come from the checkpoint, heads are
+ * 64 wide.
  */
 #ifndef CHATTERBOX_FLOW_ENCODER_H
 #define CHATTERBOX_FLOW_ENCODER_H
@@ -29,6 +30,8 @@ struct encoder_embed {
     struct norm norm;
 };
 
+struct position_cache; /* projected position tables, made when first needed; see flow_encoder.c */
+
 struct flow_encoder {
     int dim, n_mels, n_blocks, n_up_blocks;
     struct weight *input_embedding; /* [6561][dim] */
@@ -37,10 +40,12 @@ struct flow_encoder {
     struct conformer_block encoders[FLOW_ENCODER_MAX_BLOCKS], up_encoders[FLOW_ENCODER_MAX_BLOCKS];
     struct norm after_norm;
     struct weight *proj; /* dim -> n_mels */
+    struct position_cache *positions;
 };
 
 /* Binds "s3gen.flow.input_embedding", "s3gen.flow.encoder.*" and "s3gen.flow.encoder_proj". Errors latch in the binder. */
 void flow_encoder_load(struct flow_encoder *m, struct binder *b);
+void flow_encoder_free(struct flow_encoder *m); /* a zeroed or half-loaded one is fine */
 
 /* tokens: n ids, host memory. mu: [up to 2n][n_mels]; with fewer rows the last ones are dropped. */
 void flow_encoder_forward(struct stream *s, const struct flow_encoder *m, struct array mu, const int32_t *tokens, int n,

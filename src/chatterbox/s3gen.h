@@ -74,7 +74,7 @@ void s3gen_stream_begin(struct s3gen_stream *st, const struct conds *voice, cons
 utter_status s3gen_stream_mel(struct s3gen_stream *st, struct stream *s, const int32_t *tokens, int n_tokens,
                               bool final);
 
-/* Vocodes one block (at most a second or two) of the frames that are ready. AUDIO: there are samples, call again. OK: more
+/* Vocodes one block (at most six seconds) of the frames that are ready. AUDIO: there are samples, call again. OK: more
  * tokens are needed first. DONE: the utterance is complete. */
 utter_status s3gen_stream_wave(struct s3gen_stream *st, struct stream *s);
 

@@ -1,6 +1,8 @@
 #include "base/pool.h"
 
+#include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 
 #include "base/mem.h"
@@ -29,7 +31,7 @@ struct pool {
 
     atomic_uint generation;
     atomic_int next_tile;
-    atomic_int n_busy; /* workers that have not finished this generation */
+    atomic_int inside; /* workers at the job, less CLOSED while there is none: see enter() */
     atomic_bool quit;
 
     pthread_mutex_t sleep_lock; /* guards only sleeping on `wake` */
@@ -49,6 +51,40 @@ static void run_tiles(struct pool *p, int worker)
         int tile = atomic_fetch_add_explicit(&p->next_tile, 1, memory_order_relaxed);
         if (tile >= p->n_tiles) return;
         p->fn(p->arg, tile, worker);
+    }
+}
+
+/* The door to the job. The caller opens it when the job is written, and closes it when no tile is left; it waits only for
+ * workers who came in, so one that the system has not run yet costs nothing. A worker that finds the door closed steps
+ * back; one that comes late finds the next job or a closed door. */
+enum { CLOSED = INT_MIN / 2 };
+
+static bool enter(struct pool *p)
+{
+    if (atomic_fetch_add_explicit(&p->inside, 1, memory_order_acquire) >= 0) return true;
+    atomic_fetch_sub_explicit(&p->inside, 1, memory_order_relaxed);
+    return false;
+}
+
+static void leave(struct pool *p)
+{
+    atomic_fetch_sub_explicit(&p->inside, 1, memory_order_release);
+}
+
+static void open_door(struct pool *p)
+{
+    atomic_fetch_sub_explicit(&p->inside, CLOSED, memory_order_release);
+}
+
+static void close_door(struct pool *p)
+{
+    int spins = 0;
+    for (int n = atomic_fetch_add_explicit(&p->inside, CLOSED, memory_order_acquire) + CLOSED; n != CLOSED;
+         n = atomic_load_explicit(&p->inside, memory_order_acquire)) {
+        if (++spins < SPIN_ROUNDS)
+            CPU_RELAX();
+        else
+            sched_yield(); /* more threads than processors: the one we wait for may need ours */
     }
 }
 
@@ -77,8 +113,10 @@ static void *worker_main(void *arg)
     for (;;) {
         seen = wait_for_job(p, seen);
         if (atomic_load(&p->quit)) return NULL;
-        run_tiles(p, start.index);
-        atomic_fetch_sub_explicit(&p->n_busy, 1, memory_order_release);
+        if (enter(p)) {
+            run_tiles(p, start.index);
+            leave(p);
+        }
     }
 }
 
@@ -100,6 +138,7 @@ utter_status pool_create(struct pool **out, int n_threads, struct error *e)
     struct pool *p = mem_calloc(1, sizeof *p);
     if (!p) return error_set(e, UTTER_OUT_OF_MEMORY, "no memory for a thread pool");
     p->n_threads = n_threads;
+    atomic_store(&p->inside, CLOSED);
     pthread_mutex_init(&p->run_lock, NULL);
     pthread_mutex_init(&p->sleep_lock, NULL);
     pthread_cond_init(&p->wake, NULL);
@@ -131,7 +170,10 @@ void pool_destroy(struct pool **pool)
     *pool = NULL;
 }
 
-int pool_threads(const struct pool *pool) { return pool->n_threads; }
+int pool_threads(const struct pool *pool)
+{
+    return pool->n_threads;
+}
 
 bool pool_run(struct pool *p, struct cancel *cancel, int n_tiles, pool_tile_fn *fn, void *arg)
 {
@@ -144,12 +186,11 @@ bool pool_run(struct pool *p, struct cancel *cancel, int n_tiles, pool_tile_fn *
     atomic_store_explicit(&p->next_tile, 0, memory_order_relaxed);
     bool alone = p->n_started == 0 || n_tiles == 1;
     if (!alone) {
-        atomic_store_explicit(&p->n_busy, p->n_started, memory_order_relaxed);
+        open_door(p);
         announce(p);
     }
     run_tiles(p, 0);
-    if (!alone)
-        while (atomic_load_explicit(&p->n_busy, memory_order_acquire) > 0) CPU_RELAX();
+    if (!alone) close_door(p);
     pthread_mutex_unlock(&p->run_lock);
     return !cancel_poll(cancel);
 }

@@ -160,6 +160,7 @@ struct epilogue {
     struct array snake_alpha; /* [1][out], optional: v + sin^2(alpha v) / (alpha + 1e-9) */
     float scale;              /* 0 means 1 */
     struct array residual;    /* [rows][out], optional; may be out itself */
+    bool exact;               /* float32 products in PRECISION_FAST too */
 };
 
 /* out[t][n] = sum over k, c of x[t * stride + k * dilation - pad][c] * W[k][n][c]; rows outside x read as zero; out.rows

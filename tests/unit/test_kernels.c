@@ -280,6 +280,55 @@ static void test_product_rows_q8(void)
     check_product(random_product(true, 4, false, types[3 + below(3)]), run_rows_q8);
 }
 
+/* ---- bf16: the same roundings on both sides, so only the order of sums differs ---- */
+
+static int lowest_row(const struct product *p, int *n)
+{
+    const int reach = (p->taps - 1) * p->tap_step, last = p->x_first + (p->rows - 1) * p->row_step;
+    const int low = p->x_first + (reach < 0 ? reach : 0);
+    *n = last + (reach > 0 ? reach : 0) - low + 1;
+    return low;
+}
+
+static uint16_t *narrow(const struct cpu_kernels *k, const struct product *p, ptrdiff_t stride, int lowest, int n)
+{
+    uint16_t *x = bytes_of((size_t)(n + 1) * (size_t)stride * sizeof *x);
+    const int cut = below(n + 1);
+    (k->narrow_rows ? k->narrow_rows : narrow_rows_scalar)(p, lowest, cut, x, stride);
+    (k->narrow_rows ? k->narrow_rows : narrow_rows_scalar)(p, lowest + cut, n - cut, x + cut * stride, stride);
+    return x;
+}
+
+static void test_narrow_rows(void)
+{
+    struct product_case c = random_product(false, 40, false, DTYPE_F32);
+    c.p.w = &c.w;
+    int n;
+    const int low = lowest_row(&c.p, &n);
+    const ptrdiff_t stride = (c.w.in + 1) / 2 * 2 + 2 * below(9);
+    const uint16_t *a = narrow(&plain, &c.p, stride, low, n), *b = narrow(&fast, &c.p, stride, low, n);
+    if (memcmp(a, b, (size_t)n * (size_t)stride * sizeof *a) != 0) FAIL("%d rows of %d differ", n, c.w.in);
+}
+
+static void run_tiles_bf16(const struct cpu_kernels *k, const struct product *p)
+{
+    int n;
+    const int low = lowest_row(p, &n);
+    const ptrdiff_t stride = (p->w->in + 1) / 2 * 2 + 2 * 3;
+    const uint16_t *x = narrow(k, p, stride, low, n) + (p->x_first - low) * stride;
+    float *scratch = scratch_of(k, p);
+    for (int c = 0; c < p->w->out; c += k->panel)
+        (k->product_tile_bf16 ? k->product_tile_bf16 : product_tile_bf16_scalar)(
+            p, x, stride, 0, p->rows, c, p->w->out - c < k->panel ? p->w->out - c : k->panel, scratch);
+}
+
+static void test_product_tile_bf16(void)
+{
+    const enum dtype type = types[below(6)];
+    check_product(random_product(false, 60, false, type), run_tiles_bf16);
+    check_product(random_product(true, 60, coin() && dtype_block(type) == 1, type), run_tiles_bf16);
+}
+
 /* ---- attention ---------------------------------------------------------------------------------------------------- */
 
 static float *pack(const struct cpu_kernels *k, const float *x, int stride, int rows, int width)
@@ -638,6 +687,7 @@ static void run_at_every_level(void (*test)(void))
         run_at_every_level(test_##name);                                                                               \
     }
 CPU_KERNELS(X)
+CPU_BF16_KERNELS(X)
 #undef X
 
 int main(int argc, char **argv)
@@ -645,7 +695,7 @@ int main(int argc, char **argv)
     if (argc > 1) seed = strtoull(argv[1], NULL, 10);
     const struct CMUnitTest tests[] = {
 #define X(name, params) cmocka_unit_test(name##_matches),
-        CPU_KERNELS(X)
+        CPU_KERNELS(X) CPU_BF16_KERNELS(X)
 #undef X
     };
     return cmocka_run_group_tests_name("kernels", tests, NULL, NULL);

@@ -63,6 +63,7 @@ void cpu_kernels_fill(struct cpu_kernels *k, enum cpu_level level)
     if (level >= CPU_AVX2 && level <= CPU_AVX512) cpu_kernels_avx2(k);
     if (level == CPU_AVX512) cpu_kernels_avx512(k);
     if (level == CPU_AVX512 && f.vnni) cpu_kernels_avx512_vnni(k);
+    if (level == CPU_AVX512 && f.bf16) cpu_kernels_avx512_bf16(k);
 #else
     (void)level;
 #endif

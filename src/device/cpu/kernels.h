@@ -120,6 +120,16 @@ struct source {
     X(stft16, (float *out, ptrdiff_t out_stride, const float *x, int len, int frame, int n))                           \
     X(istft16, (float *out, const float *x, ptrdiff_t x_stride, int n_frames, int sample, int n, float limit))
 
+/* Kernels of PRECISION_FAST, where the level has them: products of bf16 pairs with float sums. x becomes bf16 once per op, its
+ * rows `stride` values apart, an even number that holds `in` rounded up to pairs; rows outside x and the odd value are zero.
+ *
+ * narrow_rows       rows [first, first + n) of x, which may lie outside, to out
+ * product_tile_bf16 as product_tile; x: the row that output row 0 reads for tap 0; scratch: product_scratch floats */
+#define CPU_BF16_KERNELS(X)                                                                                            \
+    X(narrow_rows, (const struct product *p, int first, int n, uint16_t *out, ptrdiff_t stride))                       \
+    X(product_tile_bf16, (const struct product *p, const uint16_t *x, ptrdiff_t stride, int row, int n_rows, int col,  \
+                          int n_cols, float *scratch))
+
 struct cpu_kernels {
     int panel;     /* columns of a weight panel and positions of a key panel, a multiple of the vector width */
     int lanes;     /* of sum_inputs */
@@ -127,6 +137,7 @@ struct cpu_kernels {
     int tile_macs; /* multiply-adds of about half a millisecond: bounds a tile */
 #define X(name, params) void(*name) params;
     CPU_KERNELS(X)
+    CPU_BF16_KERNELS(X) /* NULL where products are faster in float */
 #undef X
 };
 
@@ -136,9 +147,11 @@ void cpu_kernels_scalar(struct cpu_kernels *k);
 void cpu_kernels_avx2(struct cpu_kernels *k);
 void cpu_kernels_avx512(struct cpu_kernels *k);
 void cpu_kernels_avx512_vnni(struct cpu_kernels *k); /* on top of avx512: 8-bit products */
+void cpu_kernels_avx512_bf16(struct cpu_kernels *k); /* on top of avx512: PRECISION_FAST */
 
 #define X(name, params) void name##_scalar params;
 CPU_KERNELS(X)
+CPU_BF16_KERNELS(X) /* for tests: the scalar table has none */
 #undef X
 
 /* Scratch of a tile, in floats. */

@@ -28,6 +28,10 @@ struct job {
     size_t scratch_floats;
     const struct quantized_row *quantized;
     bool few;
+    /* PRECISION_FAST: x as bf16, its row `lowest` first */
+    uint16_t *narrow;
+    ptrdiff_t narrow_stride;
+    int lowest, n_narrow, narrow_rows;
 };
 
 static int ceil_div(int a, int b)
@@ -52,6 +56,9 @@ static void run_tile(void *arg, int tile, int worker)
     float *scratch = j->scratch + (size_t)worker * j->scratch_floats;
     if (j->quantized)
         j->kernels->product_rows_q8(p, j->quantized + row, row, n_rows, col, n_cols);
+    else if (j->narrow)
+        j->kernels->product_tile_bf16(p, j->narrow + (p->x_first - j->lowest) * j->narrow_stride, j->narrow_stride, row,
+                                      n_rows, col, n_cols, scratch);
     else if (j->few)
         j->kernels->product_rows(p, row, n_rows, col, n_cols, scratch);
     else
@@ -121,7 +128,30 @@ static void run_inputs(struct stream *s, struct job *j)
     if (s->status == UTTER_OK) cpu_run(s, ceil_div(j->p->w->out, FINISH_COLUMNS), finish_columns, j);
 }
 
-static void run_product(struct stream *s, const struct product *p)
+static void narrow_tile(void *arg, int tile, int worker)
+{
+    (void)worker;
+    const struct job *j = arg;
+    const int first = tile * j->narrow_rows;
+    j->kernels->narrow_rows(j->p, j->lowest + first, min_int(j->narrow_rows, j->n_narrow - first),
+                            j->narrow + first * j->narrow_stride, j->narrow_stride);
+}
+
+/* Every row of x that some output reads, zeros outside, as bf16. */
+static void narrow_input(struct stream *s, struct job *j)
+{
+    const struct product *p = j->p;
+    const int reach = (p->taps - 1) * p->tap_step, last = p->x_first + (p->rows - 1) * p->row_step;
+    const int pairs = (p->w->in + 1) & ~1;
+    j->lowest = p->x_first + min_int(reach, 0);
+    j->n_narrow = last + max_int(reach, 0) - j->lowest + 1;
+    j->narrow_stride = pairs % 512 == 0 ? pairs + 32 : pairs; /* rows in different cache sets, as arrays have it */
+    j->narrow_rows = max_int((1 << 15) / pairs, 1);
+    j->narrow = (uint16_t *)cpu_scratch(s, ((size_t)j->n_narrow * (size_t)j->narrow_stride + 1) / 2);
+    if (j->narrow) cpu_run(s, ceil_div(j->n_narrow, j->narrow_rows), narrow_tile, j);
+}
+
+static void run_product(struct stream *s, const struct product *p, bool exact)
 {
     if (p->rows <= 0 || s->status != UTTER_OK) return;
     struct device *d = s->device;
@@ -137,6 +167,9 @@ static void run_product(struct stream *s, const struct product *p)
     j.few &= !p->w->in_out;
     cut_into_tiles(&j);
     if (j.few && dtype_block(p->w->type) == 32 && p->rows <= FEW_ROWS && !(j.quantized = quantize_rows(s, p))) return;
+    const bool pays = p->rows >= 2 * d->kernels.block && p->w->out >= d->kernels.lanes && p->taps > 0;
+    if (d->precision == PRECISION_FAST && !exact && d->kernels.product_tile_bf16 && pays) narrow_input(s, &j);
+    if (s->status != UTTER_OK) return;
     j.scratch_floats = (product_scratch(&d->kernels, p) + 15) & ~(size_t)15;
     j.scratch = cpu_scratch(s, j.scratch_floats * (size_t)pool_threads(d->pool));
     if (j.scratch) cpu_run(s, j.n_tiles, run_tile, &j);
@@ -148,7 +181,8 @@ size_t product_scratch(const struct cpu_kernels *k, const struct product *p)
     const size_t in = (size_t)p->w->in, panel = (size_t)k->panel, block = (size_t)k->block, taps = (size_t)p->taps;
     const size_t tap_step = (size_t)(p->tap_step < 0 ? -p->tap_step : p->tap_step);
     const size_t rows_of_x = (block - 1) * (size_t)p->row_step + (taps > 0 ? (taps - 1) * tap_step : 0) + 1;
-    return block * panel + taps * in * panel + rows_of_x * in;
+    const size_t narrow = in * panel + taps * ((in + 1) / 2) * panel, wide = taps * in * panel + rows_of_x * in;
+    return block * panel + (narrow > wide ? narrow : wide);
 }
 
 static struct product make_product(struct array out, struct array x, const struct weight *w, const struct epilogue *e)
@@ -183,7 +217,7 @@ void cpu_conv1d(struct stream *s, struct array out, struct array x, const struct
     p.row_step = max_int(shape.stride, 1);
     p.tap_step = max_int(shape.dilation, 1);
     p.x_first = -shape.pad;
-    run_product(s, &p);
+    run_product(s, &p, e->exact);
 }
 
 /* out[o] takes x[i] by tap kk = o + pad - i * stride. For the outputs of phase r = (o + pad) % stride these are the taps
@@ -204,6 +238,6 @@ void cpu_conv_transpose1d(struct stream *s, struct array out, struct array x, co
         p.out_stride *= stride;
         if (p.residual) p.residual += (ptrdiff_t)first * p.residual_stride;
         p.residual_stride *= stride;
-        run_product(s, &p);
+        run_product(s, &p, e->exact);
     }
 }

@@ -1,4 +1,5 @@
 /* Matrix products, the plain way: every kernel's sums in double, so that a vector level is compared with nearly exact values. */
+#include "base/half.h"
 #include "base/tensor.h"
 #include "device/cpu/scalar/activation.h"
 #include "device/cpu/kernels.h"
@@ -113,5 +114,31 @@ void pack_rows_scalar(float *panels, const float *x, ptrdiff_t x_stride, int fir
     for (int r = 0; r < n_rows; r++) {
         float *panel = panels + (size_t)((first + r) / PANEL) * (size_t)width * PANEL + (first + r) % PANEL;
         for (int c = 0; c < width; c++) panel[(size_t)c * PANEL] = x[r * x_stride + c];
+    }
+}
+
+/* ---- bf16 -------------------------------------------------------------------------------------------------------- */
+
+void narrow_rows_scalar(const struct product *p, int first, int n, uint16_t *out, ptrdiff_t stride)
+{
+    for (int r = first; r < first + n; r++, out += stride)
+        for (int c = 0; c < stride; c++)
+            out[c] = r >= 0 && r < p->x_rows && c < p->w->in ? float_to_bf16(p->x[r * p->x_stride + c]) : 0;
+}
+
+void product_tile_bf16_scalar(const struct product *p, const uint16_t *x, ptrdiff_t stride, int row, int n_rows,
+                              int col, int n_cols, float *scratch)
+{
+    for (int n = col; n < col + n_cols; n++) {
+        read_column(p, n, scratch);
+        for (int t = row; t < row + n_rows; t++) {
+            double sum = 0;
+            for (int j = 0; j < p->taps; j++)
+                for (int c = 0; c < p->w->in; c++) {
+                    const float w = bf16_to_float(float_to_bf16(scratch[j * p->w->in + c]));
+                    sum += (double)bf16_to_float(x[(t * p->row_step + j * p->tap_step) * stride + c]) * (double)w;
+                }
+            store(p, t, n, sum);
+        }
     }
 }

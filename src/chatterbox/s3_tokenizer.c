@@ -5,7 +5,7 @@
  *     log-mel [F][128]
  *     conv1 k 3 stride 2, GELU; conv2 k 3 stride 2, GELU                        [T][D], T = F / 4 rounded up twice
  *     blocks, pre-norm, heads of 64:
- *         h = LN(x) (eps 1e-6);  q, k, v = linear(h)
+ *         h = LN(x) (eps 1e-6: the package has 1e-5 since 0.3.0);  q, k, v = linear(h)
  *         x += out(attention(rope(q), rope(k), v)) + v + depthwise conv k 31 (v)     ("FSMN" memory)
  *         x += mlp(LN(x)) (eps 1e-5), mlp = linear 4 D, GELU, linear
  *     digits = round(tanh(project_down(x)) * 0.999) + 1 in {0, 1, 2}            [T][8], code = sum digit_i 3^i

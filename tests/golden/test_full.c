@@ -63,7 +63,8 @@ static void test_hift(void **state)
 static void test_listen(void **state)
 {
     (void)state;
-    static const struct golden_tolerance tolerances[] = {{"out.tokens", 0}, {NULL, 2e-5}};
+    /* Before rounding, ten times the hidden state's error shows: that is 1.8e-6 here. */
+    static const struct golden_tolerance tolerances[] = {{"out.tokens", 0}, {"out.fsq_pre_round", 5e-5}, {NULL, 2e-5}};
     const char *const tags[] = {"s3gen_meanflow", NULL};
     struct golden g = {
         .stage = "campplus", .reference = FULL "/campplus.safetensors", .tolerances = tolerances, .fast_levels = true};

@@ -105,26 +105,25 @@ static sf_count_t io_seek(sf_count_t offset, int whence, void *user)
     return s->position;
 }
 
+/* Always tells the encoder that all went well: some of libsndfile's lose memory when a write fails. The failure is kept, and every
+ * caller looks at it. */
 static sf_count_t io_write(const void *data, sf_count_t n, void *user)
 {
     struct sink *s = user;
     const char *p = data;
-    sf_count_t left = n;
-    if (!s->is_file && s->position < s->end) { /* an encoder that corrects its header: too late on a pipe */
-        s->position += n;
-        return n;
-    }
-    while (left > 0 && !s->write_errno) {
-        const ssize_t done = s->is_file ? pwrite(s->fd, p, (size_t)left, s->position) : write(s->fd, p, (size_t)left);
-        if (done < 0 && errno != EINTR) s->write_errno = errno;
-        if (done == 0) s->write_errno = ENOSPC;
-        if (done <= 0) continue;
+    const bool too_late = !s->is_file && s->position < s->end; /* an encoder that corrects its header, on a pipe */
+    for (sf_count_t left = too_late ? 0 : n; left > 0 && !s->write_errno;) {
+        const ssize_t done =
+            s->is_file ? pwrite(s->fd, p, (size_t)left, s->position + n - left) : write(s->fd, p, (size_t)left);
+        if (done < 0 && errno == EINTR) continue;
+        if (done <= 0) s->write_errno = done < 0 ? errno : ENOSPC;
+        if (done <= 0) break;
         p += done;
         left -= done;
-        s->position += done;
-        if (s->position > s->end) s->end = s->position;
     }
-    return n - left;
+    s->position += n;
+    if (s->position > s->end) s->end = s->position;
+    return n;
 }
 
 static void put_le32(unsigned char *p, uint32_t v)

@@ -476,9 +476,9 @@ static int say(struct run *run, const struct words *words)
             return exit_code_of(s);
         }
     }
-    int code = open_model(run);
+    int code = open_outlet(run); /* first: a wrong name should not wait for a model */
+    if (code == EXIT_OK) code = open_model(run);
     if (code == EXIT_OK) code = open_voice(run);
-    if (code == EXIT_OK) code = open_outlet(run);
     if (code == EXIT_OK) {
         speak_begin(&run->speaker, run->task, &run->outlet, run->interrupt);
         const utter_status s = run->s.input_file   ? speak_live(run)
@@ -491,6 +491,8 @@ static int say(struct run *run, const struct words *words)
             code = code == EXIT_OK ? EXIT_FAILED : code;
         }
     }
+    sink_discard(&run->outlet.sink); /* still open only when nothing could be spoken */
+    player_close(&run->outlet.player);
     utter_task_free(&run->task);
     utter_voice_free(&run->voice);
     utter_model_close(&run->model);

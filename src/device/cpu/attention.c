@@ -158,7 +158,7 @@ utter_status kv_cache_create(struct kv_cache **out, struct device *d, int n_laye
         status = error_set(e, UTTER_OUT_OF_MEMORY, "cache of %d layers, %d positions, width %d", n_layers, n_positions,
                            width);
     else
-        status = arena_create(&kv->memory, bytes, e);
+        status = arena_create(&kv->memory, bytes + 4096 /* for the arena's own gaps */, e);
     if (status == UTTER_OK && !(kv->keys = arena_alloc(&kv->memory, bytes)))
         status = error_set(e, UTTER_OUT_OF_MEMORY, "no %zu MiB for a cache", bytes >> 20);
     if (status != UTTER_OK) {

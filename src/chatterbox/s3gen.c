@@ -67,62 +67,69 @@ const struct hift *s3gen_hift(const struct s3gen *m)
 
 /* ---- tokens to mel ------------------------------------------------------------------------------------------------ */
 
-/* Rows of [prompt; speech] and where the prompt's mel ends in them. A prompt of 2n + 1 frames overlaps the first speech
- * token's first row, unless that token is left out. */
-struct rows {
-    int all, prompt;
+/* What a request computes with: tokens and rows of [prompt; speech], and where the prompt's mel ends in them. A prompt of
+ * 2n + 1 frames overlaps the first speech token's first row, unless that token is left out. */
+struct extent {
+    int prompt_tokens, speech_tokens;
+    int rows, prompt_rows, prompt_frames;
 };
 
-static struct rows mel_rows(const struct mel_request *r)
+static struct extent extent_of(const struct mel_request *r)
 {
-    const int tokens = r->voice->n_prompt_tokens + r->n_tokens - r->first_token;
-    const int prompt_rows = S3GEN_FRAMES_PER_TOKEN * r->voice->n_prompt_tokens, frames = r->voice->n_prompt_frames;
+    struct extent x = {.prompt_tokens = r->voice->n_prompt_tokens - r->first_prompt_token,
+                       .speech_tokens = r->n_tokens - r->first_token};
     const int left_out = r->final ? 0 : S3GEN_LOOKAHEAD_TOKENS;
-    return (struct rows){.all = S3GEN_FRAMES_PER_TOKEN * (tokens - left_out),
-                         .prompt = r->first_token && frames > prompt_rows ? prompt_rows : frames};
+    x.rows = S3GEN_FRAMES_PER_TOKEN * (x.prompt_tokens + x.speech_tokens - left_out);
+    x.prompt_rows = S3GEN_FRAMES_PER_TOKEN * x.prompt_tokens;
+    x.prompt_frames = r->voice->n_prompt_frames - S3GEN_FRAMES_PER_TOKEN * r->first_prompt_token;
+    if (r->first_token && x.prompt_frames > x.prompt_rows) x.prompt_frames = x.prompt_rows;
+    return x;
 }
 
 int s3gen_mel_frames(const struct mel_request *r)
 {
-    const struct rows rows = mel_rows(r);
-    return rows.all > rows.prompt ? rows.all - rows.prompt : 0;
+    const struct extent x = extent_of(r);
+    return x.rows > x.prompt_frames ? x.rows - x.prompt_frames : 0;
 }
 
 /* The frame of speech that row 0 of s3gen_mel's result is. */
 static int mel_first_frame(const struct mel_request *r)
 {
-    return S3GEN_FRAMES_PER_TOKEN * r->first_token + mel_rows(r).prompt - r->voice->n_prompt_frames;
+    const int overlap = r->voice->n_prompt_frames - S3GEN_FRAMES_PER_TOKEN * r->voice->n_prompt_tokens; /* 0 or 1 */
+    return r->first_token ? S3GEN_FRAMES_PER_TOKEN * r->first_token - overlap : 0;
 }
 
 /* The initial noise, by absolute row. */
-static struct array initial_noise(struct stream *s, const struct mel_request *r, int rows)
+static struct array initial_noise(struct stream *s, const struct mel_request *r, const struct extent *x)
 {
-    if (r->z) return stream_upload(s, rows, N_MELS, r->z);
-    float *z = mem_alloc((size_t)rows * N_MELS * sizeof *z);
+    if (r->z) return stream_upload(s, x->rows, N_MELS, r->z);
+    float *z = mem_alloc((size_t)x->rows * N_MELS * sizeof *z);
     if (!z) {
         stream_fail(s, UTTER_OUT_OF_MEMORY);
         return (struct array){0};
     }
-    const size_t prompt = (size_t)r->voice->n_prompt_tokens * S3GEN_FRAMES_PER_TOKEN;
-    const size_t skipped = (size_t)r->first_token * S3GEN_FRAMES_PER_TOKEN;
-    rng_normal(r->noise, 0, prompt * N_MELS, z);
-    rng_normal(r->noise, (prompt + skipped) * N_MELS, ((size_t)rows - prompt) * N_MELS, z + prompt * N_MELS);
-    struct array a = stream_upload(s, rows, N_MELS, z);
+    const uint64_t row = N_MELS, first_prompt = S3GEN_FRAMES_PER_TOKEN * (uint64_t)r->first_prompt_token;
+    const uint64_t first_speech = S3GEN_FRAMES_PER_TOKEN * (uint64_t)(r->voice->n_prompt_tokens + r->first_token);
+    rng_normal(r->noise, first_prompt * row, (size_t)x->prompt_rows * row, z);
+    rng_normal(r->noise, first_speech * row, (size_t)(x->rows - x->prompt_rows) * row,
+               z + (size_t)x->prompt_rows * row);
+    struct array a = stream_upload(s, x->rows, N_MELS, z);
     mem_free(z);
     return a;
 }
 
-static void encode(struct stream *s, const struct s3gen *m, struct array mu, const struct mel_request *r)
+static void encode(struct stream *s, const struct s3gen *m, struct array mu, const struct mel_request *r,
+                   const struct extent *x)
 {
-    const int n_prompt = r->voice->n_prompt_tokens, n_speech = r->n_tokens - r->first_token;
-    int32_t *tokens = mem_alloc((size_t)(n_prompt + n_speech) * sizeof *tokens);
+    const size_t n_prompt = (size_t)x->prompt_tokens, n_speech = (size_t)x->speech_tokens;
+    int32_t *tokens = mem_alloc((n_prompt + n_speech) * sizeof *tokens);
     if (!tokens) {
         stream_fail(s, UTTER_OUT_OF_MEMORY);
         return;
     }
-    if (n_prompt) memcpy(tokens, r->voice->prompt_tokens, (size_t)n_prompt * sizeof *tokens);
-    memcpy(tokens + n_prompt, r->tokens + r->first_token, (size_t)n_speech * sizeof *tokens);
-    flow_encoder_forward(s, &m->encoder, mu, tokens, n_prompt + n_speech, r->observer);
+    if (n_prompt) memcpy(tokens, r->voice->prompt_tokens + r->first_prompt_token, n_prompt * sizeof *tokens);
+    memcpy(tokens + n_prompt, r->tokens + r->first_token, n_speech * sizeof *tokens);
+    flow_encoder_forward(s, &m->encoder, mu, tokens, (int)(n_prompt + n_speech), r->observer);
     mem_free(tokens);
 }
 
@@ -138,22 +145,24 @@ static struct array speaker(struct stream *s, const struct s3gen *m, const struc
 
 void s3gen_mel(struct stream *s, const struct s3gen *m, struct array out, const struct mel_request *r)
 {
-    const struct rows rows = mel_rows(r);
-    if (rows.all <= rows.prompt) return;
+    const struct extent e = extent_of(r);
+    if (e.rows <= e.prompt_frames) return;
     const size_t mark = stream_mark(s);
-    struct array in = stream_array(s, rows.all, 4 * N_MELS); /* x, mu, spk, cond */
+    struct array in = stream_array(s, e.rows, 4 * N_MELS); /* x, mu, spk, cond */
     struct array x = array_cols(in, 0, N_MELS), mu = array_cols(in, N_MELS, N_MELS);
     struct array cond = array_cols(in, 3 * N_MELS, N_MELS);
 
-    encode(s, m, mu, r);
+    encode(s, m, mu, r, &e);
     observe(r->observer, mu, "encoder_proj");
     op_copy(s, array_cols(in, 2 * N_MELS, N_MELS), speaker(s, m, r));
     op_fill(s, cond, 0);
-    if (rows.prompt) stream_write(s, array_rows(cond, 0, rows.prompt), r->voice->prompt_mel);
-    op_copy(s, x, initial_noise(s, r, rows.all));
+    if (e.prompt_frames)
+        stream_write(s, array_rows(cond, 0, e.prompt_frames),
+                     r->voice->prompt_mel + (size_t)r->first_prompt_token * S3GEN_FRAMES_PER_TOKEN * N_MELS);
+    op_copy(s, x, initial_noise(s, r, &e));
 
     cfm_solve(s, &m->cfm, in, r->n_steps ? r->n_steps : s3gen_default_steps(m), r->observer);
-    op_copy(s, out, array_rows(x, rows.prompt, rows.all - rows.prompt));
+    op_copy(s, out, array_rows(x, e.prompt_frames, e.rows - e.prompt_frames));
     stream_release(s, mark);
 }
 
@@ -244,6 +253,8 @@ utter_status s3gen_stream_mel(struct s3gen_stream *st, struct stream *s, const i
                             .noise = st->flow_noise};
     const int context = st->options.context_tokens, known = st->n_frames / S3GEN_FRAMES_PER_TOKEN;
     if (context && known > context) r.first_token = known - context;
+    if (st->options.first_prompt && !st->n_frames && st->options.first_prompt < st->voice->n_prompt_tokens)
+        r.first_prompt_token = st->voice->n_prompt_tokens - st->options.first_prompt;
     const int first = mel_first_frame(&r), n = s3gen_mel_frames(&r), fresh = first + n - st->n_frames;
     if (fresh > 0) {
         if (!reserve_frames(st, first + n)) stream_fail(s, UTTER_OUT_OF_MEMORY);

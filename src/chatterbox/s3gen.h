@@ -58,6 +58,7 @@ struct s3gen_options {
     uint64_t seed;      /* of this utterance: initial noise, source phases, source noise */
     int n_steps;        /* of the flow's solver; 0: the model's default */
     int context_tokens; /* how many tokens before the first new one each call sees, besides the prompt; 0: all of them */
+    int first_prompt;   /* how many of the prompt's last tokens the first call that gives frames sees; 0: all of them */
     int hold_back_frames; /* right neighbours the vocoder waits for; 0: all it can see; at least 5 else */
 };
 
@@ -93,7 +94,8 @@ struct mel_request {
     const struct conds *voice;
     const int32_t *tokens; /* all tokens so far */
     int n_tokens;
-    int first_token; /* tokens before it are left out of the computation (bounded context) */
+    int first_prompt_token; /* the prompt starts there (a shorter window of it) */
+    int first_token;        /* tokens before it are left out of the computation (bounded context) */
     bool final;
     int n_steps;      /* 0: the model's default */
     struct rng noise; /* z of row r, channel c of [prompt; speech] is draw r * 80 + c */

@@ -3,6 +3,7 @@
  *
  * TOKENS holds one utterance's speech tokens as numbers. They are spoken in pieces of FIRST tokens, then CHUNK (20 and 25).
  *   hold-back   samples against the same mel vocoded at once: signal-to-error ratio, largest difference
+ *   prompt      mel of the first piece when it sees only the end of the prompt, against all of it
  *   context     mel against the utterance computed at once: mean and largest difference in log units, and against the
  *               published scheme (all tokens so far in every piece)
  */
@@ -136,6 +137,21 @@ static void context_table(struct bench *b)
     spoken_free(&whole);
 }
 
+/* The first piece alone, with less of the prompt. */
+static void prompt_table(struct bench *b)
+{
+    struct spoken whole = speak(b, (struct s3gen_options){.seed = 1}, false);
+    const int n = 2 * (b->first - S3GEN_LOOKAHEAD_TOKENS) * PROMPT_N_MELS;
+    printf("prompt of the first piece, tokens   its mel: mean  most\n");
+    for (int prompt = b->voice.n_prompt_tokens / 2; prompt > 5; prompt /= 2) {
+        struct spoken sp = speak(b, (struct s3gen_options){.seed = 1, .first_prompt = prompt}, false);
+        const struct difference d = compare(whole.mel, sp.mel, n);
+        printf("%33d %15.4f %5.2f\n", prompt, d.mean, d.most);
+        spoken_free(&sp);
+    }
+    spoken_free(&whole);
+}
+
 static void read_tokens(struct bench *b, const char *path)
 {
     FILE *f = fopen(path, "r");
@@ -167,6 +183,7 @@ int main(int argc, char **argv)
            b.voice.n_prompt_tokens, b.first, b.chunk);
     hold_back_table(&b);
     context_table(&b);
+    prompt_table(&b);
     s3gen_free(&b.model);
     conds_free(&b.voice);
     stream_destroy(&b.s);

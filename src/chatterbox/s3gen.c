@@ -221,8 +221,8 @@ void s3gen_stream_begin(struct s3gen_stream *st, const struct conds *voice, cons
 
 static int hold_back(const struct s3gen_options *o)
 {
-    if (!o->hold_back_frames || o->hold_back_frames > HIFT_RIGHT) return HIFT_RIGHT;
-    return o->hold_back_frames < HIFT_F0_CONTEXT ? HIFT_F0_CONTEXT : o->hold_back_frames;
+    const int frames = o->hold_back_frames ? o->hold_back_frames : S3GEN_HOLD_BACK;
+    return frames < HIFT_F0_CONTEXT ? HIFT_F0_CONTEXT : frames < HIFT_RIGHT ? frames : HIFT_RIGHT;
 }
 
 int s3gen_first_tokens(const struct s3gen_options *o)

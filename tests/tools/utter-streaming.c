@@ -109,7 +109,7 @@ static struct difference compare(const float *reference, const float *values, in
 
 static void hold_back_table(struct bench *b)
 {
-    struct spoken exact = speak(b, (struct s3gen_options){.seed = 1}, false);
+    struct spoken exact = speak(b, (struct s3gen_options){.seed = 1, .hold_back_frames = HIFT_RIGHT}, false);
     printf("hold-back, frames   SNR dB   largest difference\n");
     for (int hold = HIFT_F0_CONTEXT; hold < HIFT_RIGHT; hold += 3) {
         struct spoken sp = speak(b, (struct s3gen_options){.seed = 1, .hold_back_frames = hold}, false);

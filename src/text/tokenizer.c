@@ -228,7 +228,9 @@ utter_status tokenizer_put_merge(struct tokenizer *t, const char *pair, size_t n
         m.joined = *token_slot(t, joined.data, joined.n) - 1;
         ok = m.left >= 0 && m.right >= 0 && m.joined >= 0;
     }
+    const bool lacks_memory = joined.failed;
     buf_free(&joined);
+    if (lacks_memory) return out_of_memory(t->where, e);
     if (!ok)
         return error_set(e, UTTER_MODEL_DAMAGED,
                          "%s: merge %zu '%.*s' does not join two tokens of the vocabulary into a third", t->where,

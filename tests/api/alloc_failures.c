@@ -1,0 +1,56 @@
+/* Memory that runs out anywhere between opening a model and the last sample: a clean status each time, and nothing lost (the
+ * leak checker of the asan build looks). The one API test that looks inside: it needs mem_fail_after. */
+#include "mini.h"
+
+#include "base/mem.h"
+
+static char error[512]; /* of the last failure */
+
+/* One whole life; the first failure ends it. Frees everything. */
+static utter_status one_life(void)
+{
+    error[0] = '\0';
+    utter_model_options o;
+    utter_model_options_init(&o);
+    o.n_threads = 2;
+    utter_model *m = NULL;
+    utter_task *t = NULL;
+    utter_status s = utter_model_open(&m, MINI_MODEL, &o, error, sizeof error);
+    if (s == UTTER_OK) s = utter_task_create(&t, m, error, sizeof error);
+    if (s == UTTER_OK) {
+        utter_request r = request_for(m, "Out. Of memory.");
+        r.max_tokens = 2;
+        r.cfm_steps = 1;
+        r.stream = UTTER_STREAM_ON;
+        r.stream_first_chunk_tokens = 1;
+        s = utter_task_start(t, &r);
+        if (s == UTTER_OK) s = step_to_end(t, NULL);
+        if (s < 0) snprintf(error, sizeof error, "%s", utter_task_last_error(t));
+    }
+    if (s < 0) assert_true(error[0]);
+    utter_task_free(&t);
+    utter_model_close(&m);
+    return s;
+}
+
+static void any_allocation_may_fail(void **state)
+{
+    (void)state;
+    int n_failed = 0;
+    for (long n = 1;; n += n < 40 ? 1 : n / 12) { /* the first ones one by one, then in growing strides: there are thousands */
+        mem_fail_after(n);
+        const utter_status s = one_life();
+        mem_fail_after(0);
+        if (s == UTTER_DONE) break;
+        if (s != UTTER_OUT_OF_MEMORY) fail_msg("allocation %ld: %s: %s", n, utter_status_text(s), error);
+        n_failed++;
+    }
+    assert_true(n_failed > 50);
+    assert_int_equal(one_life(), UTTER_DONE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(any_allocation_may_fail)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -253,6 +253,13 @@ utter_status voice_save_npy(const struct conds *c, const char *folder, struct er
     return status;
 }
 
+/* The reader of models has said what the file is not; a voice may be meant otherwise. */
+static utter_status refuse_file(struct error *e)
+{
+    const struct error reason = *e;
+    return error_set(e, UTTER_VOICE_UNUSABLE, "%.400s (a recording is given with --ref-audio)", reason.text);
+}
+
 /* ---- any of them ---------------------------------------------------------------------------------------------------------------- */
 
 utter_status voice_load(struct voice *out, const char *path, struct error *e)
@@ -269,7 +276,7 @@ utter_status voice_load(struct voice *out, const char *path, struct error *e)
     } else {
         if (folder && path_in(inside, path, "conds.pt") && stat(inside, &st) == 0) path = inside;
         status = checkpoint_open(&ck, path, NULL, e);
-        if (status == UTTER_MODEL_NOT_FOUND || status == UTTER_MODEL_DAMAGED) status = UTTER_VOICE_UNUSABLE;
+        if (status == UTTER_MODEL_NOT_FOUND || status == UTTER_MODEL_DAMAGED) status = refuse_file(e);
         if (status == UTTER_OK)
             status = checkpoint_meta(ck, "utter.voice.version") ? read_voice_file(&v, ck, e) : read_built_in(&v, ck, e);
         checkpoint_close(&ck);
@@ -325,6 +332,7 @@ utter_status voice_bake(const struct checkpoint *model, const struct conds *c, c
     utter_status status = gguf_writer_create(&w, path, e);
     for (size_t i = 0; status == UTTER_OK && i < checkpoint_metas(model); i++) {
         const struct meta *m = checkpoint_meta_at(model, i);
+        if (!strcmp(m->key, "general.alignment")) continue; /* the writer's own */
         named = named || !strcmp(m->key, "utter.voice");
         status = copy_meta(w, model, m, name, e);
     }

@@ -26,7 +26,10 @@ enum { HUGE_PAGE = 2 << 20 };
 utter_status arena_create(struct arena *a, size_t capacity_bytes, struct error *e)
 {
     *a = (struct arena){0};
-    size_t capacity = (capacity_bytes + HUGE_PAGE - 1) & ~((size_t)HUGE_PAGE - 1);
+    size_t capacity; /* one block of capacity_bytes must fit, with the gap behind it */
+    if (!size_add(capacity_bytes, HUGE_PAGE - 1 + GAP, &capacity) || capacity > SIZE_MAX - HUGE_PAGE)
+        return error_set(e, UTTER_OUT_OF_MEMORY, "cannot reserve %zu bytes of working memory", capacity_bytes);
+    capacity &= ~((size_t)HUGE_PAGE - 1);
     void *p = mmap(NULL, capacity + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
         return error_set(e, UTTER_OUT_OF_MEMORY, "cannot reserve %zu MiB of working memory", capacity >> 20);

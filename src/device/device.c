@@ -235,6 +235,8 @@ void op_attention_cached(struct stream *s, struct array out, struct array q, str
     if (attention_fits(s, "attention_cached", out, q, k, v, n_heads) &&
         require(s, k.rows == q.rows && k.cols == kv->width, "attention_cached: %d queries, %d keys of %d, cache of %d",
                 q.rows, k.rows, k.cols, kv->width) &&
+        require(s, kv->type == DTYPE_F32 || q.cols / n_heads % 16 == 0,
+                "attention_cached: heads of %d columns, expected a multiple of 16 for an f16 cache", q.cols / n_heads) &&
         require(s, layer >= 0 && layer < kv->n_layers, "attention_cached: layer %d of %d", layer, kv->n_layers) &&
         require(s, first >= 0 && first <= kv->n_positions - k.rows, "attention_cached: positions %d to %d of %d", first,
                 first + k.rows, kv->n_positions))
@@ -243,7 +245,7 @@ void op_attention_cached(struct stream *s, struct array out, struct array q, str
 
 void kv_cache_copy(struct stream *s, struct kv_cache *dst, const struct kv_cache *src, int n)
 {
-    if (require(s, dst->n_layers == src->n_layers && dst->width == src->width,
+    if (require(s, dst->type == src->type && dst->n_layers == src->n_layers && dst->width == src->width,
                 "kv_cache_copy: %d layers of width %d into %d of %d", src->n_layers, src->width, dst->n_layers, dst->width) &&
         require(s, n >= 0 && n <= src->n_positions && n <= dst->n_positions, "kv_cache_copy: %d positions of %d into %d", n,
                 src->n_positions, dst->n_positions))

@@ -80,6 +80,7 @@ void weight_destroy(struct weight **w);
 int weight_in(const struct weight *w);
 int weight_out(const struct weight *w);
 int weight_taps(const struct weight *w);
+enum dtype weight_type(const struct weight *w); /* as stored */
 
 /* A parameter array owned by the device until device_destroy, converted to float32: [1][n] for one dimension, [rows][cols]
  * for two (more dimensions are flattened into rows). f32 data that is aligned may be used in place. */
@@ -193,12 +194,13 @@ void op_attention(struct stream *s, struct array out, struct array q, struct arr
 void op_attention_relative(struct stream *s, struct array out, struct array q, struct array k, struct array v,
                            struct array pos, struct array bias_u, struct array bias_w, int n_heads, float scale);
 
-/* Causal attention with a cache of all layers' keys and values. */
-utter_status kv_cache_create(struct kv_cache **out, struct device *d, int n_layers, int n_positions, int width,
-                             struct error *e);
+/* Causal attention with a cache of all layers' keys and values. type: DTYPE_F32, or DTYPE_F16, which halves what a decode step reads
+ * and rounds keys and values once, when they are stored. */
+utter_status kv_cache_create(struct kv_cache **out, struct device *d, enum dtype type, int n_layers, int n_positions,
+                             int width, struct error *e);
 void kv_cache_destroy(struct kv_cache **kv);
 int kv_cache_positions(const struct kv_cache *kv);
-/* Positions 0 .. n - 1 of every layer of src into dst: layers and width alike, both with room for n. */
+/* Positions 0 .. n - 1 of every layer of src into dst: type, layers and width alike, both with room for n. */
 void kv_cache_copy(struct stream *s, struct kv_cache *dst, const struct kv_cache *src, int n);
 /* Stores k and v [T][width] of one layer at positions first..first+T-1, then out = attention of q over positions 0..its own. */
 void op_attention_cached(struct stream *s, struct array out, struct array q, struct array k, struct array v,

@@ -1,8 +1,11 @@
 /* T3's state on the small network: batches, cached prefixes, history, threads, cancelling and limits leave no trace in the logits. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "chatterbox/t3_gpt2.h"
+#include "checkpoint/convert.h"
 #include "test.h"
 #include "tools/hashfill.h"
 
@@ -36,10 +39,26 @@ static int group_setup(void **state)
     return checkpoint_open(&ck, folder, NULL, &e);
 }
 
+/* The same network in q8_0: few-row products in 8 bits, and a cache in f16. */
+static char blocks_path[80];
+
+static int blocks_setup(void **state)
+{
+    if (group_setup(state) != 0) return -1;
+    struct convert_options o = {0};
+    struct convert_report report;
+    convert_types(&o, DTYPE_Q8_0);
+    snprintf(blocks_path, sizeof blocks_path, "%s/q8_0.gguf", folder);
+    if (convert_checkpoint(ck, blocks_path, &o, &report, &e) != UTTER_OK) return -1;
+    checkpoint_close(&ck);
+    return checkpoint_open(&ck, blocks_path, NULL, &e);
+}
+
 static int group_teardown(void **state)
 {
     (void)state;
     checkpoint_close(&ck);
+    if (blocks_path[0]) unlink(blocks_path);
     hashfill_remove_folder(folder);
     return 0;
 }
@@ -198,5 +217,6 @@ int main(void)
         cmocka_unit_test(limits_are_refused_not_read),
         cmocka_unit_test(two_states_share_a_network_and_a_prefix),
     };
-    return cmocka_run_group_tests_name("t3_state", tests, group_setup, group_teardown);
+    return cmocka_run_group_tests_name("t3_state", tests, group_setup, group_teardown) +
+           cmocka_run_group_tests_name("t3_state q8_0", tests, blocks_setup, group_teardown);
 }

@@ -65,6 +65,10 @@ static void arena_is_a_stack(void **state)
     assert_null(arena_alloc(&a, SIZE_MAX));
     arena_destroy(&a);
     arena_destroy(&a);
+    assert_int_equal(arena_create(&a, 2 << 20, NULL), UTTER_OK); /* all of it in one block */
+    assert_non_null(arena_alloc(&a, 2 << 20));
+    arena_destroy(&a);
+    assert_int_equal(arena_create(&a, SIZE_MAX - 5, NULL), UTTER_OUT_OF_MEMORY);
 }
 
 static void count_tile(void *arg, int tile, int worker)

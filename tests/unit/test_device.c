@@ -455,14 +455,25 @@ static void attention_survives_large_scores(void **state)
     check_attention(out, q, k, v, (struct array){0}, q, q, (struct attention_case){3, 40, 1, 16, -1, false}, 1);
 }
 
-static void cached_attention_grows(void **state)
+/* Numbers that an f16 cache holds as they are. */
+static struct array random_halves(int rows, int cols)
 {
-    (void)state;
-    enum { HEADS = 3, DIM = 16, WIDTH = HEADS * DIM, TOTAL = 90 };
-    struct kv_cache *kv;
-    assert_int_equal(kv_cache_create(&kv, device, 2, TOTAL, WIDTH, NULL), UTTER_OK);
+    struct array a = random_array(rows, cols);
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < cols; c++) {
+            float *x = array_rows(a, r, 1).data + c;
+            *x = half_to_float(float_to_half(*x));
+        }
+    return a;
+}
+
+static void cached_attention(enum dtype type)
+{
+    enum { HEADS = 3, DIM = 16, WIDTH = HEADS * DIM, TOTAL = 90, KEPT = 38 };
+    struct kv_cache *kv, *copy;
+    assert_int_equal(kv_cache_create(&kv, device, type, 2, TOTAL, WIDTH, NULL), UTTER_OK);
     assert_int_equal(kv_cache_positions(kv), TOTAL);
-    struct array q = random_array(TOTAL, WIDTH), k = random_array(TOTAL, WIDTH), v = random_array(TOTAL, WIDTH);
+    struct array q = random_array(TOTAL, WIDTH), k = random_halves(TOTAL, WIDTH), v = random_halves(TOTAL, WIDTH);
     struct array out = stream_array(stream, TOTAL, WIDTH);
     const int ends[] = {37, 38, 39, 72, 90};
     for (int i = 0, first = 0; i < 5; first = ends[i++]) {
@@ -474,13 +485,42 @@ static void cached_attention_grows(void **state)
     }
     assert_int_equal(stream_status(stream), UTTER_OK);
     check_attention(out, q, k, v, k, k, k, (struct attention_case){TOTAL, TOTAL, HEADS, DIM, 0, false}, 0.25);
-    op_attention_cached(stream, array_rows(out, 0, 1), array_rows(q, 0, 1), array_rows(k, 0, 1), array_rows(v, 0, 1),
-                        kv, 0, TOTAL, HEADS, 1);
+
+    /* A copy of the first positions, in a smaller cache, goes on as the original did, to the bit. */
+    struct array again = stream_array(stream, TOTAL, WIDTH);
+    assert_int_equal(kv_cache_create(&copy, device, type, 2, KEPT + 1, WIDTH, NULL), UTTER_OK);
+    kv_cache_copy(stream, copy, kv, KEPT);
+    op_attention_cached(stream, array_rows(again, KEPT, 1), array_rows(q, KEPT, 1), array_rows(k, KEPT, 1),
+                        array_rows(v, KEPT, 1), copy, 0, KEPT, HEADS, 0.25f);
+    assert_int_equal(stream_status(stream), UTTER_OK);
+    assert_memory_equal(array_rows(again, KEPT, 1).data, array_rows(out, KEPT, 1).data, WIDTH * sizeof(float));
+    kv_cache_copy(stream, copy, kv, KEPT + 2);
     assert_int_equal(stream_status(stream), UTTER_INVALID_ARGUMENT);
+    stream_clear(stream);
+    kv_cache_destroy(&copy);
+
+    struct array row = random_array(1, WIDTH);
+    op_attention_cached(stream, row, row, row, row, kv, 0, TOTAL, HEADS, 1);
+    assert_int_equal(stream_status(stream), UTTER_INVALID_ARGUMENT);
+    stream_clear(stream);
     kv_cache_destroy(&kv);
     assert_null(kv);
     kv_cache_destroy(&kv);
-    assert_int_equal(kv_cache_create(&kv, device, 0, 1, 1, NULL), UTTER_INVALID_ARGUMENT);
+}
+
+static void cached_attention_grows(void **state)
+{
+    (void)state;
+    struct kv_cache *kv;
+    cached_attention(DTYPE_F32);
+    cached_attention(DTYPE_F16);
+    assert_int_equal(kv_cache_create(&kv, device, DTYPE_F32, 0, 1, 1, NULL), UTTER_INVALID_ARGUMENT);
+    assert_int_equal(kv_cache_create(&kv, device, DTYPE_Q8_0, 1, 1, 1, NULL), UTTER_INVALID_ARGUMENT);
+    assert_int_equal(kv_cache_create(&kv, device, DTYPE_F16, 1, 4, 24, NULL), UTTER_OK);
+    struct array row = random_array(1, 24); /* heads of 8 */
+    op_attention_cached(stream, row, row, row, row, kv, 0, 0, 3, 1);
+    assert_int_equal(stream_status(stream), UTTER_INVALID_ARGUMENT);
+    kv_cache_destroy(&kv);
 }
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
@@ -846,7 +886,7 @@ static void out_of_memory_is_an_error(void **state)
         mem_fail_after(1);
         const utter_status stream_made = stream_create(&s, device, NULL, 1 << 20, NULL);
         const utter_status array_made = device_array(&a, device, 2, 2, NULL);
-        const utter_status kv_made = kv_cache_create(&kv, device, 1, 1, 1, NULL);
+        const utter_status kv_made = kv_cache_create(&kv, device, DTYPE_F32, 1, 1, 1, NULL);
         mem_fail_after(n);
         const utter_status weight_made = weight_create(&w, device, WEIGHT_CONV1D, &t.t, (struct array){0}, NULL);
         mem_fail_after(0);

@@ -421,14 +421,28 @@ static struct attention for_level(const struct attention_case *c, const struct c
     return a;
 }
 
+/* n floats in f16, for the kernel that reads both. */
+static const uint16_t *halves_of(const struct cpu_kernels *k, const float *x, size_t n)
+{
+    uint16_t *halves = bytes_of(n * sizeof *halves);
+    k->narrow(halves, 1, x, (int)n);
+    return halves;
+}
+
 static void check_attention(struct attention_case c, bool once)
 {
     const size_t n = (size_t)(c.a.n_queries - 1) * (size_t)c.a.out_stride + (size_t)c.width;
     float *outs[2];
-    const bool cache = coin();
+    const bool in_f16 = once && c.a.head_dim % 16 == 0 && coin(), cache = in_f16 || coin();
     for (int i = 0; i < 2; i++) {
         const struct cpu_kernels *k = i ? &fast : &plain;
-        const struct attention a = for_level(&c, k, outs[i] = guarded(n), cache);
+        struct attention a = for_level(&c, k, outs[i] = guarded(n), cache);
+        if (in_f16) {
+            const size_t panels = (size_t)((a.n_keys + k->panel - 1) / k->panel);
+            a.k16 = halves_of(k, a.k, panels * (size_t)a.k_panel);
+            a.v16 = halves_of(k, a.v, panels * (size_t)a.k_panel);
+            a.k = a.v = NULL;
+        }
         if (once) {
             enum { FLOATS = 3 * (2 + 256 + ATTENTION_PART) };
             const int parts = (a.n_keys + ATTENTION_PART - 1) / ATTENTION_PART;
@@ -449,6 +463,33 @@ static void check_attention(struct attention_case c, bool once)
     /* Scores round to about sqrt(d) ulp of their size, which exp turns into relative errors of the weights. */
     const double scores = 4 * (double)c.scale * sqrt((double)c.a.head_dim) * (c.pos ? 3 : 1);
     compare(outs[0], outs[1], n, ULP * (8 + 2 * sqrt((double)c.a.head_dim)) * (4 + scores) * 4);
+}
+
+static float *spread(int n, float low, float high, bool infinite);
+
+/* Exact both ways: every half is a float, and rounding is to nearest even. */
+static void test_narrow(void)
+{
+    const int n = between(1, 90), step = between(1, 40);
+    const float *x = spread(n, -26, 17, true);
+    const size_t span = (size_t)(n - 1) * (size_t)step + 1;
+    uint16_t *a = bytes_of(span * sizeof *a), *b = bytes_of(span * sizeof *b);
+    memset(a, 0x55, span * sizeof *a);
+    memset(b, 0x55, span * sizeof *b);
+    plain.narrow(a, step, x, n);
+    fast.narrow(b, step, x, n);
+    if (memcmp(a, b, span * sizeof *a) != 0) FAIL("narrow differs, %d values, step %d", n, step);
+}
+
+static void test_widen(void)
+{
+    const int n = between(1, 90);
+    uint16_t *halves = bytes_of((size_t)n * sizeof *halves);
+    for (int i = 0; i < n; i++) halves[i] = (uint16_t)(below(0x7C00) | below(2) << 15);
+    float *a = guarded((size_t)n), *b = guarded((size_t)n);
+    plain.widen(a, halves, n);
+    fast.widen(b, halves, n);
+    compare(a, b, (size_t)n, 0);
 }
 
 static void test_attention_tile(void)

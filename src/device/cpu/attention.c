@@ -141,20 +141,22 @@ void cpu_attention(struct stream *s, struct array out, struct array q, struct ar
 
 /* ---- the cache ---------------------------------------------------------------------------------------------------- */
 
-utter_status kv_cache_create(struct kv_cache **out, struct device *d, int n_layers, int n_positions, int width,
-                             struct error *e)
+utter_status kv_cache_create(struct kv_cache **out, struct device *d, enum dtype type, int n_layers, int n_positions,
+                             int width, struct error *e)
 {
     *out = NULL;
-    if (n_layers < 1 || n_positions < 1 || width < 1)
-        return error_set(e, UTTER_INVALID_ARGUMENT, "cache of %d layers, %d positions, width %d", n_layers, n_positions,
-                         width);
+    if (n_layers < 1 || n_positions < 1 || width < 1 || (type != DTYPE_F32 && type != DTYPE_F16))
+        return error_set(e, UTTER_INVALID_ARGUMENT, "cache of %d layers, %d positions, width %d, type %s", n_layers,
+                         n_positions, width, dtype_name(type));
     struct kv_cache *kv = mem_calloc(1, sizeof *kv);
     if (!kv) return error_set(e, UTTER_OUT_OF_MEMORY, "no memory for a cache");
-    *kv = (struct kv_cache){.device = d, .n_layers = n_layers, .n_positions = n_positions, .width = width};
-    size_t floats, bytes = 0;
+    *kv =
+        (struct kv_cache){.device = d, .type = type, .n_layers = n_layers, .n_positions = n_positions, .width = width};
+    size_t elements, bytes = 0;
     utter_status status;
-    if (!size_mul(round_up(n_positions, d->kernels.panel), (size_t)width, &kv->layer_floats) ||
-        !size_mul(kv->layer_floats, (size_t)n_layers * 2, &floats) || !size_mul(floats, sizeof(float), &bytes))
+    if (!size_mul(round_up(n_positions, d->kernels.panel), (size_t)width, &elements) ||
+        !size_mul(elements, dtype_block_bytes(type), &kv->layer_bytes) ||
+        !size_mul(kv->layer_bytes, (size_t)n_layers * 2, &bytes))
         status = error_set(e, UTTER_OUT_OF_MEMORY, "cache of %d layers, %d positions, width %d", n_layers, n_positions,
                            width);
     else
@@ -165,7 +167,7 @@ utter_status kv_cache_create(struct kv_cache **out, struct device *d, int n_laye
         kv_cache_destroy(&kv);
         return status;
     }
-    kv->values = kv->keys + kv->layer_floats * (size_t)n_layers;
+    kv->values = kv->keys + kv->layer_bytes * (size_t)n_layers;
     *out = kv;
     return UTTER_OK;
 }
@@ -186,7 +188,7 @@ int kv_cache_positions(const struct kv_cache *kv)
 struct copying {
     struct kv_cache *dst;
     const struct kv_cache *src;
-    size_t n_floats; /* of one layer's keys, or values */
+    size_t n_bytes; /* of one layer's keys, or values */
 };
 
 static void copy_tile(void *arg, int tile, int worker)
@@ -194,16 +196,17 @@ static void copy_tile(void *arg, int tile, int worker)
     (void)worker;
     const struct copying *c = arg;
     const size_t layer = (size_t)tile / 2;
-    float *dst = (tile % 2 ? c->dst->values : c->dst->keys) + layer * c->dst->layer_floats;
-    const float *src = (tile % 2 ? c->src->values : c->src->keys) + layer * c->src->layer_floats;
-    memcpy(dst, src, c->n_floats * sizeof(float));
+    unsigned char *dst = (tile % 2 ? c->dst->values : c->dst->keys) + layer * c->dst->layer_bytes;
+    const unsigned char *src = (tile % 2 ? c->src->values : c->src->keys) + layer * c->src->layer_bytes;
+    memcpy(dst, src, c->n_bytes);
 }
 
 /* Whole panels: what lies behind position n in the last one is never read before it is stored. */
 void cpu_kv_cache_copy(struct stream *s, struct kv_cache *dst, const struct kv_cache *src, int n)
 {
     if (n == 0) return;
-    struct copying c = {dst, src, round_up(n, s->device->kernels.panel) * (size_t)src->width};
+    const size_t elements = round_up(n, s->device->kernels.panel) * (size_t)src->width;
+    struct copying c = {dst, src, elements * dtype_block_bytes(src->type)};
     cpu_run(s, 2 * src->n_layers, copy_tile, &c);
 }
 
@@ -220,30 +223,84 @@ static void store_values(float *values, struct array v, int first, int panel, in
     }
 }
 
+/* One layer of an f16 cache: rows go in narrowed; many queries read it widened, one query as it lies. */
+struct half_layer {
+    const struct cpu_kernels *kernels;
+    uint16_t *keys, *values;
+    struct array k, v;
+    int first, n_heads;
+    float *wide_keys, *wide_values;
+};
+
+/* The rows of one panel. */
+static void narrow_tile(void *arg, int tile, int worker)
+{
+    (void)worker;
+    const struct half_layer *l = arg;
+    const int panel = l->kernels->panel, width = l->k.cols, head_dim = width / l->n_heads;
+    const int first = (l->first / panel + tile) * panel, end = l->first + l->k.rows;
+    for (int at = first > l->first ? first : l->first; at < end && at < first + panel; at++) {
+        const size_t start = (size_t)first * (size_t)width;
+        const float *v = array_rows(l->v, at - l->first, 1).data;
+        l->kernels->narrow(l->keys + start + at % panel, panel, array_rows(l->k, at - l->first, 1).data, width);
+        for (int h = 0; h < l->n_heads; h++)
+            l->kernels->narrow(l->values + start + (size_t)((h * panel + at % panel) * head_dim), 1, v + h * head_dim,
+                               head_dim);
+    }
+}
+
+static void widen_tile(void *arg, int tile, int worker)
+{
+    (void)worker;
+    const struct half_layer *l = arg;
+    const int n = l->kernels->panel * l->k.cols;
+    l->kernels->widen(l->wide_keys + (size_t)tile * (size_t)n, l->keys + (size_t)tile * (size_t)n, n);
+    l->kernels->widen(l->wide_values + (size_t)tile * (size_t)n, l->values + (size_t)tile * (size_t)n, n);
+}
+
+static void use_half_layer(struct stream *s, struct half_layer *l, struct attention *a)
+{
+    const int panel = l->kernels->panel, last = l->first + l->k.rows - 1, n_panels = last / panel + 1;
+    cpu_run(s, n_panels - l->first / panel, narrow_tile, l);
+    if (l->k.rows == 1) {
+        a->k16 = l->keys;
+        a->v16 = l->values;
+        return;
+    }
+    a->k = l->wide_keys = cpu_scratch(s, (size_t)n_panels * (size_t)(panel * l->k.cols));
+    a->v = l->wide_values = cpu_scratch(s, (size_t)n_panels * (size_t)(panel * l->k.cols));
+    if (s->status == UTTER_OK) cpu_run(s, n_panels, widen_tile, l);
+}
+
 void cpu_attention_cached(struct stream *s, struct array out, struct array q, struct array k, struct array v,
                           struct kv_cache *kv, int layer, int first, int n_heads, float scale)
 {
     if (q.rows == 0) return;
     const size_t mark = stream_mark(s);
     const int panel = s->device->kernels.panel, head_dim = q.cols / n_heads;
-    float *keys = kv->keys + kv->layer_floats * (size_t)layer, *values = kv->values + kv->layer_floats * (size_t)layer;
-    pack(s, keys, k, first);
-    store_values(values, v, first, panel, n_heads);
-    const struct attention a = {.head_dim = head_dim,
-                                .n_queries = q.rows,
-                                .n_keys = first + q.rows,
-                                .causal_first = first,
-                                .q = q.data,
-                                .q_stride = q.stride,
-                                .k = keys,
-                                .k_panel = (ptrdiff_t)panel * kv->width,
-                                .v = values,
-                                .v_panel = (ptrdiff_t)panel * kv->width,
-                                .v_head = (ptrdiff_t)panel * head_dim,
-                                .v_row = head_dim,
-                                .out = out.data,
-                                .out_stride = out.stride,
-                                .scale = scale};
+    void *keys = kv->keys + kv->layer_bytes * (size_t)layer, *values = kv->values + kv->layer_bytes * (size_t)layer;
+    struct attention a = {.head_dim = head_dim,
+                          .n_queries = q.rows,
+                          .n_keys = first + q.rows,
+                          .causal_first = first,
+                          .q = q.data,
+                          .q_stride = q.stride,
+                          .k = keys,
+                          .k_panel = (ptrdiff_t)panel * kv->width,
+                          .v = values,
+                          .v_panel = (ptrdiff_t)panel * kv->width,
+                          .v_head = (ptrdiff_t)panel * head_dim,
+                          .v_row = head_dim,
+                          .out = out.data,
+                          .out_stride = out.stride,
+                          .scale = scale};
+    if (kv->type == DTYPE_F16) {
+        struct half_layer l = {&s->device->kernels, keys, values, k, v, first, n_heads, NULL, NULL};
+        use_half_layer(s, &l, &a);
+    } else {
+        pack(s, keys, k, first);
+        store_values(values, v, first, panel, n_heads);
+    }
     if (s->status == UTTER_OK) {
         if (q.rows == 1)
             attend_once(s, &a, n_heads);

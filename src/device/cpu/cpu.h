@@ -36,10 +36,11 @@ struct stream {
  * from one vector; values in blocks of the same positions, each [head][panel][head_dim]. */
 struct kv_cache {
     struct device *device;
+    enum dtype type; /* f32 or f16 */
     int n_layers, n_positions, width;
-    size_t layer_floats;
+    size_t layer_bytes; /* of one layer's keys, or values */
     struct arena memory; /* reserved address space: positions that were never used cost nothing */
-    float *keys, *values;
+    unsigned char *keys, *values;
 };
 
 /* Runs fn over tiles; a cancel latches CANCELLED in the stream. */

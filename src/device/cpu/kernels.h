@@ -58,6 +58,7 @@ struct attention {
     const float *q;
     ptrdiff_t q_stride;
     const float *k, *v;
+    const uint16_t *k16, *v16; /* the same in f16, or NULL; only attend_part reads them, and then not k and v */
     ptrdiff_t k_panel, v_panel, v_head, v_row;
     const float *pos; /* relative positions as panels like k, 2 n_keys - 1 of them, or NULL */
     ptrdiff_t pos_panel;
@@ -90,6 +91,7 @@ struct source {
  * finish_inputs  adds up the sums of all lanes, then the epilogue: the same bytes as product_rows of the transposed matrix
  * product_rows_q8  the same for [out][in] block types with activations in 8 bits: the sums over a block are exact integers
  * pack_rows      x[row][0 .. width) into panels at positions `first` and on
+ * narrow         x[i] as f16 to to[i * step], widen: back
  * attention_tile queries [query, query + n) of one head; scratch: attention_scratch floats
  * attend_part    one query, all heads, keys [first, first + n), n at most ATTENTION_PART and first a multiple of it: for each head
  *                the largest score, the sum of exp(score - largest), and the values weighed by those; then
@@ -107,6 +109,8 @@ struct source {
     X(product_rows_q8,                                                                                                 \
       (const struct product *p, const struct quantized_row *x, int row, int n_rows, int col, int n_cols))              \
     X(pack_rows, (float *panels, const float *x, ptrdiff_t x_stride, int first, int n_rows, int width))                \
+    X(narrow, (uint16_t * to, ptrdiff_t step, const float *x, int n))                                                  \
+    X(widen, (float *to, const uint16_t *from, int n))                                                                 \
     X(attention_tile, (const struct attention *a, int head, int query, int n, float *scratch))                         \
     X(attend_part, (const struct attention *a, int n_heads, int first, int n, float *part))                            \
     X(join_parts, (const struct attention *a, int n_heads, const float *parts, ptrdiff_t part, int n_parts))           \

@@ -135,3 +135,7 @@ int weight_taps(const struct weight *w)
 {
     return w->taps;
 }
+enum dtype weight_type(const struct weight *w)
+{
+    return w->type;
+}

@@ -1,19 +1,36 @@
 #include <math.h>
 
+#include "base/half.h"
 #include "device/cpu/kernels.h"
 
 enum { PANEL = 8 };
+
+static float element(const float *values, const uint16_t *halves, ptrdiff_t at)
+{
+    return halves ? half_to_float(halves[at]) : values[at];
+}
+
+void narrow_scalar(uint16_t *to, ptrdiff_t step, const float *x, int n)
+{
+    for (int i = 0; i < n; i++) to[i * step] = float_to_half(x[i]);
+}
+
+void widen_scalar(float *to, const uint16_t *from, int n)
+{
+    for (int i = 0; i < n; i++) to[i] = half_to_float(from[i]);
+}
 
 static double score(const struct attention *a, int head, int query, int key)
 {
     const int d = a->head_dim;
     const float *q = a->q + query * a->q_stride + head * d;
-    const float *k = a->k + (key / PANEL) * a->k_panel + (size_t)head * d * PANEL + key % PANEL;
+    const ptrdiff_t at = (key / PANEL) * a->k_panel + (ptrdiff_t)head * d * PANEL + key % PANEL;
     double sum = 0;
     if (!a->pos) {
-        for (int c = 0; c < d; c++) sum += (double)q[c] * (double)k[c * PANEL];
+        for (int c = 0; c < d; c++) sum += (double)q[c] * (double)element(a->k, a->k16, at + c * PANEL);
         return sum * (double)a->scale;
     }
+    const float *k = a->k + at;
     const int r = a->n_keys - 1 - query + key;
     const float *pos = a->pos + (r / PANEL) * a->pos_panel + (size_t)head * d * PANEL + r % PANEL;
     const float *u = a->bias_u + head * d, *w = a->bias_w + head * d;
@@ -54,10 +71,9 @@ void attend_part_scalar(const struct attention *a, int n_heads, int first, int n
         for (int c = 0; c < d; c++) {
             double sum = 0;
             for (int j = 0; j < n; j++)
-                sum +=
-                    s[j] *
-                    (double)
-                        a->v[((first + j) / PANEL) * a->v_panel + h * a->v_head + ((first + j) % PANEL) * a->v_row + c];
+                sum += s[j] * (double)element(a->v, a->v16,
+                                              ((first + j) / PANEL) * a->v_panel + h * a->v_head +
+                                                  ((first + j) % PANEL) * a->v_row + c);
             part[2 + c] = (float)sum;
         }
         part[0] = (float)largest;

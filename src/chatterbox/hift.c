@@ -79,13 +79,13 @@ void hift_f0(struct stream *s, const struct hift *m, struct array f0, struct arr
 {
     const size_t mark = stream_mark(s);
     struct array x = stream_array(s, mel.rows, weight_out(m->f0_convs[0])), y = stream_array(s, x.rows, x.cols);
-    op_conv1d(s, x, mel, m->f0_convs[0], (struct conv_shape){.pad = 1}, (struct epilogue){.act = ACT_ELU});
+    op_conv1d(s, x, mel, m->f0_convs[0], (struct conv_shape){.pad = 1}, (struct epilogue){.act = ACT_ELU, .exact = true});
     for (int i = 1; i < 5; i++) {
-        op_conv1d(s, y, x, m->f0_convs[i], (struct conv_shape){.pad = 1}, (struct epilogue){.act = ACT_ELU});
+        op_conv1d(s, y, x, m->f0_convs[i], (struct conv_shape){.pad = 1}, (struct epilogue){.act = ACT_ELU, .exact = true});
         struct array t = x;
         x = y, y = t;
     }
-    op_linear(s, f0, x, m->f0_classifier, (struct epilogue){.act = ACT_ABS});
+    op_linear(s, f0, x, m->f0_classifier, (struct epilogue){.act = ACT_ABS, .exact = true});
     stream_release(s, mark);
 }
 
@@ -184,7 +184,7 @@ void hift_decode(struct stream *s, const struct hift *m, struct array out, struc
 
     struct array spectrum = stream_array(s, x.rows, 18), samples = stream_array(s, HIFT_HOP * now.n, 1);
     op_activate(s, x, x, ACT_LEAKY_RELU, 0.01f);
-    op_conv1d(s, spectrum, x, m->conv_post, (struct conv_shape){.pad = 3}, (struct epilogue){0});
+    op_conv1d(s, spectrum, x, m->conv_post, (struct conv_shape){.pad = 3}, (struct epilogue){.exact = true});
     observe(o, spectrum, "conv_post");
     op_istft16(s, samples, spectrum, 0.99f);
     op_copy(s, out, array_rows(samples, HIFT_HOP * (w.first - now.first), HIFT_HOP * w.n));

@@ -411,7 +411,7 @@ struct weight *bind_matrix_weight(struct binder *b, int out, int in, const char 
     NAME_FROM_ARGS(name, name_format);
     if (!ready(b)) return NULL;
     struct array bias = {0};
-    struct tensor view;
+    struct tensor view = {0};
     const struct request r = {WEIGHT_LINEAR, LAYER_OTHER, 2, {out, in}, BIAS_NONE, name.text};
     const struct tensor *t = checkpoint_find(b->checkpoint, name.text);
     if (!t)

@@ -112,7 +112,7 @@ static void name_item(struct item *item, const char *name)
     static const char *const forms[] = {".parametrizations.weight.original1", ".weight_v"};
     snprintf(item->name, sizeof item->name, "%s", name);
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        if (ends(name, forms[i])) strcpy(item->name + strlen(name) - strlen(forms[i]), ".weight");
+        if (ends(name, forms[i])) memcpy(item->name + strlen(name) - strlen(forms[i]), ".weight", sizeof ".weight");
 }
 
 /* Whether the bytes cannot be copied as they lie. */
@@ -316,8 +316,11 @@ utter_status convert_checkpoint(const struct checkpoint *ck, const char *path, c
     struct conversion c = {.ck = ck, .o = o, .report = report, .e = e};
     c.numbers = mem_alloc(PIECE * sizeof *c.numbers);
     c.packed = mem_alloc(PIECE * sizeof(float));
-    utter_status s = c.numbers && c.packed ? gguf_writer_create(&c.w, path, e)
-                                           : error_set(e, UTTER_OUT_OF_MEMORY, "no memory to convert");
+    utter_status s = UTTER_OUT_OF_MEMORY;
+    if (c.numbers && c.packed)
+        s = gguf_writer_create(&c.w, path, e);
+    else
+        error_set(e, s, "no memory to convert");
     if (s == UTTER_OK) s = convert(&c);
     gguf_writer_destroy(&c.w);
     mem_free(c.numbers);

@@ -144,7 +144,10 @@ static void take_strings(struct cursor *c, struct meta *m, uint64_t n)
         return;
     }
     const char **strings = table_memory(c->ck, (size_t)n * sizeof *strings);
-    if (!strings) c->status = table_out_of_memory(c->ck, c->e);
+    if (!strings) {
+        c->status = table_out_of_memory(c->ck, c->e);
+        return;
+    }
     for (uint64_t i = 0; i < n && c->status == UTTER_OK; i++) strings[i] = take_string(c, MAX_STRING);
     m->type = META_STRINGS;
     m->as.strings = strings;
@@ -159,7 +162,10 @@ static void take_numbers(struct cursor *c, struct meta *m, uint32_t type, uint64
     }
     const bool is_float = number_kind(type) == META_FLOAT;
     union number *v = table_memory(c->ck, (size_t)n * sizeof *v); /* int64_t and double alike */
-    if (!v) c->status = table_out_of_memory(c->ck, c->e);
+    if (!v) {
+        c->status = table_out_of_memory(c->ck, c->e);
+        return;
+    }
     for (uint64_t i = 0; i < n && c->status == UTTER_OK; i++) {
         v[i] = take_number(c, type);
         if (type == GGUF_U64 && v[i].u > INT64_MAX)
@@ -250,8 +256,8 @@ static void take_info(struct cursor *c, struct tensor *t, uint64_t *offset)
 
 static void add_tensors(struct cursor *c, uint64_t n)
 {
-    struct tensor t;
-    uint64_t offset;
+    struct tensor t = {0};
+    uint64_t offset = 0;
     const size_t infos = c->at, first = c->ck->n_entries;
     const uint64_t alignment = c->alignment;
     c->what = "the list of tensors";

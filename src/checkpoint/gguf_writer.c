@@ -192,17 +192,26 @@ void gguf_write_data(struct gguf_writer *w, const void *data, size_t n_bytes)
 
 /* ---- the file ---- */
 
+/* PATH and PATH.part; false when out of memory. */
+static bool name_files(struct gguf_writer *w, const char *path)
+{
+    const size_t n = strlen(path) + sizeof ".part";
+    w->path = mem_strdup(path);
+    w->part = mem_alloc(n);
+    if (!w->path || !w->part) return false;
+    snprintf(w->part, n, "%s.part", path);
+    return true;
+}
+
 utter_status gguf_writer_create(struct gguf_writer **out, const char *path, struct error *e)
 {
     *out = NULL;
     struct gguf_writer *w = mem_calloc(1, sizeof *w);
-    const size_t n = strlen(path) + sizeof ".part";
-    if (!w || !(w->path = mem_strdup(path)) || !(w->part = mem_alloc(n))) {
+    if (!w || !name_files(w, path)) {
         gguf_writer_destroy(&w);
         return error_set(e, UTTER_OUT_OF_MEMORY, "%s: no memory to write it", path);
     }
     w->e = e;
-    snprintf(w->part, n, "%s.part", path);
     if (!(w->file = fopen(w->part, "wb"))) {
         error_set(e, UTTER_OUTPUT_UNWRITABLE, "%s: %s", w->part, strerror(errno));
         gguf_writer_destroy(&w);
@@ -216,8 +225,10 @@ void gguf_writer_destroy(struct gguf_writer **out)
 {
     struct gguf_writer *w = *out;
     if (!w) return;
-    if (w->file) fclose(w->file);
-    if (w->file && !w->finished) unlink(w->part);
+    if (w->file) {
+        fclose(w->file);
+        if (!w->finished) unlink(w->part);
+    }
     mem_free(w->keys.data);
     mem_free(w->infos.data);
     mem_free(w->sizes);

@@ -56,7 +56,7 @@ utter_status npy_parse(struct tensor *out, const unsigned char *p, size_t n_byte
 {
     char header[1024];
     const bool version1 = n_bytes >= 10 && p[6] == 1, version2 = n_bytes >= 12 && (p[6] == 2 || p[6] == 3);
-    if (n_bytes < 10 || memcmp(p, "\x93NUMPY", 6) || (!version1 && !version2))
+    if (n_bytes < 10 || memcmp(p, "\x93NUMPY", 6) != 0 || (!version1 && !version2))
         return error_set(e, UTTER_INPUT_UNREADABLE, "%s: not a .npy file", name);
     const size_t start = version1 ? 10 : 12;
     const size_t length = version1 ? (size_t)p[8] | (size_t)p[9] << 8
@@ -71,7 +71,7 @@ utter_status npy_parse(struct tensor *out, const unsigned char *p, size_t n_byte
     const char *fortran = value_of(header, "'fortran_order'");
     if (!read_descr(value_of(header, "'descr'"), &t.type) || !read_shape(value_of(header, "'shape'"), &t))
         return error_set(e, UTTER_INPUT_UNREADABLE, "%s: a .npy header that is not understood: %.100s", name, header);
-    if (!fortran || strncmp(fortran, "False", 5))
+    if (!fortran || strncmp(fortran, "False", 5) != 0)
         return error_set(e, UTTER_INPUT_UNREADABLE, "%s: a .npy file in Fortran order", name);
     size_t count = dtype_block_bytes(t.type);
     for (int i = 0; i < t.n_dims; i++)

@@ -127,13 +127,13 @@ static void fill(char out[NAME_ROOM], const char *canonical, const struct captur
         for (size_t i = 0; i < captures->n; i++) out[n++] = captures->text[i] == '/' ? '.' : captures->text[i];
         captures++;
     }
-    strcpy(out + n, suffix);
+    memcpy(out + n, suffix, strlen(suffix) + 1);
 }
 
 static bool translate(char out[NAME_ROOM], const struct rename *table, size_t rows, const char *name, size_t n,
                       const char *suffix)
 {
-    struct capture captures[MAX_CAPTURES];
+    struct capture captures[MAX_CAPTURES] = {{NULL, 0}};
     for (size_t i = 0; i < rows; i++) {
         if (!match(table[i].port, name, n, captures)) continue;
         fill(out, table[i].canonical, captures, suffix);

@@ -45,13 +45,14 @@ char *table_text(struct checkpoint *ck, const char *text, size_t n_bytes)
 
 char *table_format(struct checkpoint *ck, const char *format, ...)
 {
-    va_list args, again;
+    va_list args;
     va_start(args, format);
-    va_copy(again, args);
     const int n = vsnprintf(NULL, 0, format, args);
+    va_end(args);
     char *text = n < 0 ? NULL : table_memory(ck, (size_t)n + 1);
-    if (text) vsnprintf(text, (size_t)n + 1, format, again);
-    va_end(again);
+    if (!text) return NULL;
+    va_start(args, format);
+    vsnprintf(text, (size_t)n + 1, format, args);
     va_end(args);
     return text;
 }

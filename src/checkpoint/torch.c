@@ -165,7 +165,6 @@ static utter_status read_directory(struct archive *a)
         const size_t n = sizeof suffix - 1;
         if (m->n_name >= n && memcmp(m->name + m->n_name - n, suffix, n) == 0) a->pickle = m;
     }
-    if (!a->pickle) return damaged(a, "it holds no data.pkl, so torch did not write it");
     return UTTER_OK;
 }
 
@@ -275,7 +274,9 @@ static utter_status add_tree(struct archive *a, char *name, size_t n_name, const
 
 static utter_status read_pickle(struct archive *a)
 {
-    const struct member *m = a->pickle, *order = find_member(a, "", "byteorder");
+    const struct member *m = a->pickle;
+    if (!m) return damaged(a, "it holds no data.pkl, so torch did not write it");
+    const struct member *order = find_member(a, "", "byteorder");
     if (order && order->n_bytes >= 3 && memcmp(a->data + order->offset, "big", 3) == 0)
         return error_set(a->e, UTTER_UNSUPPORTED, "%s: its numbers are big-endian", a->path);
     if (m->n_bytes > MAX_PICKLE) return damaged(a, "data.pkl is larger than any list of tensors");

@@ -61,6 +61,14 @@ void device_destroy(struct device **d);          /* after every stream, weight a
 const char *device_name(const struct device *d); /* for example "cpu avx512, 2 threads" */
 int device_threads(const struct device *d);
 
+/* What the machine can do at most with this device's threads and instructions, measured in about a second: multiply and add
+ * count as two operations. 0: there are no such instructions, or products are faster without them. */
+struct device_limits {
+    double read_bytes;             /* a second, from memory in huge pages */
+    double f32_ops, bf16_ops, int8_ops; /* a second */
+};
+utter_status device_measure(struct device *d, struct device_limits *limits, struct error *e);
+
 /* ---- weights: made once at load ----------------------------------------------------------------------------------- */
 
 enum weight_kind {

@@ -17,4 +17,5 @@ void cpu_kernels_avx512_bf16(struct cpu_kernels *k)
 #define X(name, params) k->name = LEVEL(name);
     CPU_BF16_KERNELS(X)
 #undef X
+    k->spin_bf16 = spin_bf16_avx512_bf16;
 }

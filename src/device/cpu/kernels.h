@@ -134,6 +134,16 @@ struct source {
     X(product_tile_bf16, (const struct product *p, const uint16_t *x, ptrdiff_t stride, int row, int n_rows, int col,  \
                           int n_cols, float *scratch))
 
+/* What the machine can do at most (device_measure). A round of spin_* is SPIN_CHAINS multiply-adds of whole vectors that only
+ * depend on their own last: f32: `lanes` of them, bf16: twice, int8: four times as many. read_memory reads whole cache lines.
+ * sink gets something, so that nothing is optimised away. */
+enum { SPIN_CHAINS = 12 };
+#define CPU_LIMIT_KERNELS(X)                                                                                           \
+    X(spin_f32, (int64_t rounds, float *sink))                                                                         \
+    X(spin_bf16, (int64_t rounds, float *sink)) /* may be NULL */                                                      \
+    X(spin_int8, (int64_t rounds, float *sink)) /* may be NULL */                                                      \
+    X(read_memory, (const float *x, size_t n, float *sink))
+
 struct cpu_kernels {
     int panel;     /* columns of a weight panel and positions of a key panel, a multiple of the vector width */
     int lanes;     /* of sum_inputs */
@@ -142,6 +152,7 @@ struct cpu_kernels {
 #define X(name, params) void(*name) params;
     CPU_KERNELS(X)
     CPU_BF16_KERNELS(X) /* NULL where products are faster in float */
+    CPU_LIMIT_KERNELS(X)
 #undef X
 };
 

@@ -17,7 +17,8 @@ enum {
     MIN_TILE_ROWS = 192,        /* packing a panel costs about as much as 8 rows */
     WANTED_TILES = 32,          /* fewer only when the rows do not suffice: keeps up to 16 threads busy */
     ROWS_TILE_BYTES = 64 << 10, /* weights read by a tile of few rows */
-    FINISH_COLUMNS = 512
+    FINISH_COLUMNS = 512,
+    MIN_NARROW_ROWS = 16 /* PRECISION_FAST: fewer do not pay for their conversion */
 };
 
 struct job {
@@ -167,7 +168,7 @@ static void run_product(struct stream *s, const struct product *p, bool exact)
     j.few &= !p->w->in_out;
     cut_into_tiles(&j);
     if (j.few && dtype_block(p->w->type) == 32 && p->rows <= FEW_ROWS && !(j.quantized = quantize_rows(s, p))) return;
-    const bool pays = p->rows >= 2 * d->kernels.block && p->w->out >= d->kernels.lanes && p->taps > 0;
+    const bool pays = p->rows >= MIN_NARROW_ROWS && p->w->out >= d->kernels.lanes && p->taps > 0;
     if (d->precision == PRECISION_FAST && !exact && d->kernels.product_tile_bf16 && pays) narrow_input(s, &j);
     if (s->status != UTTER_OK) return;
     j.scratch_floats = (product_scratch(&d->kernels, p) + 15) & ~(size_t)15;

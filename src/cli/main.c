@@ -13,7 +13,8 @@
     X(models)                                                                                                          \
     X(convert)                                                                                                         \
     X(inspect)                                                                                                         \
-    X(tokenize)
+    X(tokenize)                                                                                                        \
+    X(bench)
 
 #define X(name) extern const struct command command_##name;
 COMMAND_MAP(X)

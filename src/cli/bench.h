@@ -1,0 +1,56 @@
+/*
+ * bench.h - what the parts of `utter bench` share: timing with warm-up and repeats, and one report.
+ *
+ * A part describes one piece of work as operations and bytes and hands it over as a function; bench_time runs it once to
+ * warm up and then as often as asked, keeps min, median and max, and compares the best with the time that the machine's
+ * measured limits allow.
+ */
+#ifndef CLI_BENCH_H
+#define CLI_BENCH_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "device/device.h"
+
+struct bench {
+    const char *model, *s3gen, *cpu, *precision, *text, *voice, *output_type;
+    int64_t threads, runs;
+    bool json;
+    const signed char *interrupt;
+    struct device *device;
+    struct device_limits limits;
+    json_t *results; /* what was measured so far */
+    struct error error;
+};
+
+struct work {
+    const char *part, *name;
+    double ops;       /* multiply and add count as two; 0: not counted */
+    double bytes;     /* that must come from memory; 0: not counted */
+    bool narrow;      /* operations may be bf16 */
+    double per;       /* > 1: times are divided by this, for example tokens */
+    const char *unit; /* of one: "token"; NULL: "run" */
+};
+
+/* Times `run(arg)` and reports it. A run that does not return OK ends the benchmark with its status. */
+typedef utter_status bench_fn(void *arg);
+utter_status bench_time(struct bench *b, const struct work *w, bench_fn *run, void *arg);
+
+/* A figure that is no time, as a line of its own. */
+void bench_figure(struct bench *b, const char *part, const char *name, double value, const char *unit);
+
+double bench_now(void);            /* seconds */
+double bench_peak_megabytes(void); /* most memory that was resident so far */
+
+utter_status bench_kernels(struct bench *b);
+utter_status bench_t3(struct bench *b);
+utter_status bench_s3gen(struct bench *b);
+utter_status bench_hift(struct bench *b);
+utter_status bench_load(struct bench *b);
+utter_status bench_say(struct bench *b);
+utter_status bench_cancel(struct bench *b);
+
+#endif

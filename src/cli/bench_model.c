@@ -1,0 +1,294 @@
+/* bench_model.c - the networks of a model on inputs that are a rule: no text, no voice, so any checkpoint will do. */
+#include "cli/bench.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "chatterbox/generate.h"
+#include "chatterbox/hift.h"
+#include "chatterbox/s3gen.h"
+#include "chatterbox/t3_gpt2.h"
+#include "checkpoint/bind.h"
+#include "checkpoint/checkpoint.h"
+#include "engine/locate.h"
+
+enum { PROMPT_SPEECH = 375, PROMPT_TEXT = 40, DECODED = 150, FLOW_PROMPT = 250, FLOW_SPEECH = 150 };
+
+struct model {
+    struct checkpoint *checkpoint;
+    struct binder_owned *owned;
+    struct t3_gpt2 *t3;
+    struct s3gen *s3gen;
+};
+
+static void model_close(struct model *m)
+{
+    t3_gpt2_free(&m->t3);
+    s3gen_free(&m->s3gen);
+    binder_free_owned(&m->owned);
+    checkpoint_close(&m->checkpoint);
+}
+
+static utter_status model_open(struct model *m, struct bench *b, bool t3, bool s3gen)
+{
+    char *path = NULL;
+    *m = (struct model){0};
+    utter_status status = locate_model(&path, b->model, &b->error);
+    if (status == UTTER_OK) status = checkpoint_open(&m->checkpoint, path, b->s3gen, &b->error);
+    mem_free(path);
+    if (status != UTTER_OK) return status;
+    struct binder binder = {.checkpoint = m->checkpoint, .device = b->device, .error = &b->error};
+    if (t3) status = t3_gpt2_load(&m->t3, &binder);
+    if (status == UTTER_OK && s3gen) status = s3gen_load(&m->s3gen, &binder);
+    m->owned = binder.owned;
+    if (status != UTTER_OK) model_close(m);
+    return status;
+}
+
+static utter_status failed(struct bench *b, const struct stream *s)
+{
+    return error_set(&b->error, stream_status(s), "%s", stream_error(s));
+}
+
+/* ---- load ---------------------------------------------------------------------------------------------------------- */
+
+static utter_status run_load(void *arg)
+{
+    struct model m;
+    const utter_status status = model_open(&m, arg, true, true);
+    if (status == UTTER_OK) model_close(&m);
+    return status;
+}
+
+utter_status bench_load(struct bench *b)
+{
+    return bench_time(b, &(struct work){.part = "load", .name = "open and bind, files in memory"}, run_load, b);
+}
+
+/* ---- T3 ------------------------------------------------------------------------------------------------------------ */
+
+struct t3_run {
+    struct bench *bench;
+    struct model *model;
+    struct stream *stream;
+    struct t3_gpt2_state *state;
+    struct t3_gpt2_prefix *prefix;
+    struct generation *generation;
+    struct t3_gpt2_voice voice;
+    int32_t text[PROMPT_TEXT];
+};
+
+static utter_status run_prompt(void *arg)
+{
+    struct t3_run *r = arg;
+    utter_status status = t3_gpt2_begin(r->state, &r->voice, r->prefix, r->text, PROMPT_TEXT, &r->bench->error);
+    while (status == UTTER_OK) status = t3_gpt2_prefill(r->state, r->stream, 0);
+    return status == UTTER_DONE                   ? UTTER_OK
+           : stream_status(r->stream) != UTTER_OK ? failed(r->bench, r->stream)
+                                                  : status;
+}
+
+/* DECODED tokens after the prompt, sampled as `say` does; one that would end speech is replaced. */
+static utter_status run_decode(void *arg)
+{
+    struct t3_run *r = arg;
+    const struct generation_options o = {.sampler = sampler_defaults(SAMPLER_TURBO),
+                                         .stream = rng_stream(1, "bench"),
+                                         .max_tokens = DECODED + 1,
+                                         .room = DECODED + 1};
+    utter_status status = generation_begin(r->generation, &o, &r->bench->error);
+    for (int i = 0; status == UTTER_OK && i < DECODED; i++) {
+        int32_t token = 0;
+        status = generation_next(r->generation, t3_gpt2_logits(r->state), &token, &r->bench->error);
+        if (status < 0) return status;
+        if (status == UTTER_DONE || token >= T3_START_SPEECH) {
+            token = i;
+            r->generation->end = GENERATION_RUNS;
+        }
+        status = t3_gpt2_decode(r->state, r->stream, token);
+        if (status != UTTER_OK) return failed(r->bench, r->stream);
+    }
+    return status;
+}
+
+static utter_status run_prompt_and_decode(void *arg)
+{
+    const utter_status status = run_prompt(arg);
+    return status == UTTER_OK ? run_decode(arg) : status;
+}
+
+static double weight_bytes(const struct checkpoint *ck, const char *name)
+{
+    const struct tensor *t = checkpoint_find(ck, name);
+    return t ? (double)t->n_bytes : 0;
+}
+
+/* Bytes of matrices that every token reads, and its multiply-adds. */
+static void count_token(const struct model *m, double *bytes, double *macs)
+{
+    static const char *const leaves[] = {"attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"};
+    char name[64];
+    *bytes = weight_bytes(m->checkpoint, "t3.speech_head.weight");
+    for (int i = 0; i < m->t3->n_layers; i++)
+        for (int k = 0; k < 4; k++) {
+            snprintf(name, sizeof name, "t3.tfmr.h.%d.%s.weight", i, leaves[k]);
+            *bytes += weight_bytes(m->checkpoint, name);
+        }
+    const double width = m->t3->width;
+    *macs = 12 * width * width * m->t3->n_layers + width * m->t3->speech_vocab;
+}
+
+static utter_status time_t3(struct bench *b, struct t3_run *r)
+{
+    double bytes, macs;
+    count_token(r->model, &bytes, &macs);
+    const double width = r->model->t3->width, layers = r->model->t3->n_layers, rows = 2 + PROMPT_SPEECH + PROMPT_TEXT;
+    const bool narrow = b->precision && strcmp(b->precision, "fast") == 0;
+    struct work w = {.part = "t3",
+                     .name = "prompt of 417 rows",
+                     .narrow = narrow,
+                     .ops = 2 * (rows * 12 * width * width * layers + rows * rows * width * layers)};
+    utter_status status = bench_time(b, &w, run_prompt, r);
+    if (status != UTTER_OK) return status;
+    status = t3_gpt2_prefix_create(&r->prefix, r->state, r->stream, &b->error);
+    if (status != UTTER_OK) return status;
+    w = (struct work){.part = "t3",
+                      .name = "prompt with the voice's prefix kept",
+                      .narrow = narrow,
+                      .ops = 2 * (PROMPT_TEXT + 1) * 12 * width * width * layers,
+                      .bytes = bytes};
+    status = bench_time(b, &w, run_prompt, r);
+    if (status != UTTER_OK) return status;
+    /* Keys and values of about 493 positions are read too; the prompt's time is taken off by measuring both. */
+    const double cache = 2 * (rows + DECODED / 2.0) * width * sizeof(float) * layers;
+    const double before = bench_now();
+    status = run_prompt(r);
+    const double prompt = bench_now() - before;
+    w = (struct work){.part = "t3",
+                      .name = "token at 418 to 567, sampled",
+                      .ops = 2 * macs * DECODED,
+                      .bytes = (bytes + cache) * DECODED,
+                      .per = DECODED,
+                      .unit = "token"};
+    if (status == UTTER_OK) status = bench_time(b, &w, run_prompt_and_decode, r);
+    bench_figure(b, "t3", "of which the kept prompt, a token", 1e3 * prompt / DECODED, "ms");
+    return status;
+}
+
+utter_status bench_t3(struct bench *b)
+{
+    struct model m;
+    int32_t speech[PROMPT_SPEECH];
+    utter_status status = model_open(&m, b, true, false);
+    if (status != UTTER_OK) return status;
+    struct t3_run r = {.bench = b, .model = &m};
+    float *speaker = mem_calloc((size_t)m.t3->speaker_dim, sizeof *speaker);
+    if (!speaker) status = error_set(&b->error, UTTER_OUT_OF_MEMORY, "no memory for a voice");
+    for (int i = 0; i < PROMPT_SPEECH; i++) speech[i] = i * 37 % T3_START_SPEECH;
+    for (int i = 0; i < PROMPT_TEXT; i++) r.text[i] = i * 11 % m.t3->text_vocab;
+    r.voice = (struct t3_gpt2_voice){speaker, speech, PROMPT_SPEECH};
+    if (status == UTTER_OK) status = stream_create(&r.stream, b->device, NULL, 0, &b->error);
+    if (status == UTTER_OK)
+        status =
+            t3_gpt2_state_create(&r.state, m.t3, b->device, 2 + PROMPT_SPEECH + PROMPT_TEXT + DECODED + 1, &b->error);
+    if (status == UTTER_OK) status = generation_create(&r.generation, m.t3->speech_vocab, &b->error);
+    if (status == UTTER_OK) status = time_t3(b, &r);
+    generation_free(&r.generation);
+    t3_gpt2_prefix_free(&r.prefix);
+    t3_gpt2_state_free(&r.state);
+    stream_destroy(&r.stream);
+    mem_free(speaker);
+    model_close(&m);
+    return status;
+}
+
+/* ---- flow and vocoder ---------------------------------------------------------------------------------------------- */
+
+struct sound_run {
+    struct bench *bench;
+    const struct s3gen *s3gen;
+    struct stream *stream;
+    struct mel_request request;
+    int frames;
+    struct array mel;
+};
+
+static utter_status run_mel(void *arg)
+{
+    struct sound_run *r = arg;
+    const size_t mark = stream_mark(r->stream);
+    s3gen_mel(r->stream, r->s3gen, stream_array(r->stream, r->frames, PROMPT_N_MELS), &r->request);
+    stream_release(r->stream, mark);
+    return stream_wait(r->stream) == UTTER_OK ? UTTER_OK : failed(r->bench, r->stream);
+}
+
+static utter_status run_hift(void *arg)
+{
+    struct sound_run *r = arg;
+    struct stream *s = r->stream;
+    const struct hift *h = s3gen_hift(r->s3gen);
+    const size_t mark = stream_mark(s);
+    const int samples = r->frames * HIFT_HOP;
+    struct array f0 = stream_array(s, r->frames, 1), source = stream_array(s, samples, 1),
+                 phase = stream_array(s, 1, HIFT_HARMONICS);
+    op_fill(s, phase, 0);
+    hift_f0(s, h, f0, r->mel);
+    hift_source(s, h, source, f0, (struct source_params){.phase = phase, .noise_stream = rng_stream(1, "bench")});
+    hift_decode(s, h, stream_array(s, samples, 1), r->mel, source, (struct hift_window){0, r->frames}, NULL);
+    stream_release(s, mark);
+    return stream_wait(s) == UTTER_OK ? UTTER_OK : failed(r->bench, s);
+}
+
+/* A made-up voice of FLOW_PROMPT tokens. */
+static utter_status make_voice(struct conds *c, struct error *e)
+{
+    c->n_prompt_tokens = FLOW_PROMPT;
+    c->n_prompt_frames = 2 * FLOW_PROMPT;
+    c->prompt_tokens = mem_calloc(FLOW_PROMPT, sizeof *c->prompt_tokens);
+    c->prompt_mel = mem_calloc((size_t)c->n_prompt_frames * PROMPT_N_MELS, sizeof *c->prompt_mel);
+    if (!c->prompt_tokens || !c->prompt_mel) return error_set(e, UTTER_OUT_OF_MEMORY, "no memory for a voice");
+    for (int i = 0; i < FLOW_PROMPT; i++) c->prompt_tokens[i] = i * 53 % SPEECH_CODES;
+    for (int i = 0; i < XVECTOR_SIZE; i++) c->xvector[i] = (float)(i % 7) - 3;
+    return UTTER_OK;
+}
+
+static utter_status bench_sound(struct bench *b, bool mel)
+{
+    struct model m;
+    struct conds voice = {0};
+    int32_t tokens[FLOW_SPEECH];
+    utter_status status = model_open(&m, b, false, true);
+    if (status != UTTER_OK) return status;
+    for (int i = 0; i < FLOW_SPEECH; i++) tokens[i] = i * 37 % SPEECH_CODES;
+    struct sound_run r = {.bench = b,
+                          .s3gen = m.s3gen,
+                          .request = {.voice = &voice,
+                                      .tokens = tokens,
+                                      .n_tokens = FLOW_SPEECH,
+                                      .final = true,
+                                      .noise = rng_stream(1, "bench")}};
+    r.frames = 2 * FLOW_SPEECH;
+    status = make_voice(&voice, &b->error);
+    if (status == UTTER_OK) status = stream_create(&r.stream, b->device, NULL, 0, &b->error);
+    if (status == UTTER_OK) {
+        r.mel = stream_array(r.stream, r.frames, PROMPT_N_MELS);
+        op_fill(r.stream, r.mel, -4);
+        status =
+            mel ? bench_time(b, &(struct work){.part = "s3gen", .name = "250 + 150 tokens to mel"}, run_mel, &r)
+                : bench_time(b, &(struct work){.part = "hift", .name = "300 mel frames to 6 s of sound"}, run_hift, &r);
+    }
+    stream_destroy(&r.stream);
+    conds_free(&voice);
+    model_close(&m);
+    return status;
+}
+
+utter_status bench_s3gen(struct bench *b)
+{
+    return bench_sound(b, true);
+}
+utter_status bench_hift(struct bench *b)
+{
+    return bench_sound(b, false);
+}

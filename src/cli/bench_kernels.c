@@ -140,7 +140,7 @@ static utter_status bench_attention(struct bench *b, struct stream *s, const cha
         op_fill(s, k.bias, 0.01f);
     }
     utter_status status = UTTER_OK;
-    if (cached_at > 0) status = kv_cache_create(&k.kv, b->device, 1, cached_at + rows, width, &b->error);
+    if (cached_at > 0) status = kv_cache_create(&k.kv, b->device, DTYPE_F32, 1, cached_at + rows, width, &b->error);
     const double keys = cached_at > 0 ? cached_at + (rows + 1) / 2.0 : rows;
     const struct work w = {.part = "kernels",
                            .name = name,

@@ -205,7 +205,7 @@ static void a_storm_of_cancels(void **state)
 {
     (void)state;
     const char *asked = getenv("UTTER_STORM");
-    const int rounds = asked ? atoi(asked) : 40;
+    const int rounds = asked ? atoi(asked) : 150;
     utter_task *t = new_task(model);
     signed char flag = 0;
     unsigned random = 1;
@@ -244,6 +244,36 @@ static void a_lowered_flag_has_still_cancelled(void **state)
         if (s == UTTER_CANCELLED) assert_cancelled(t);
         assert_unharmed(t);
     }
+    utter_task_free(&t);
+}
+
+/* V-5, K-3: a cancel at the start of the long last step ends it early. Only asked for (UTTER_TIMING), since a busy machine can be
+ * late for anything; the mutation script asks. */
+static void a_cancel_ends_the_step_early(void **state)
+{
+    (void)state;
+    if (!getenv("UTTER_TIMING")) skip();
+    utter_task *t = new_task(model);
+    double step_ms[2] = {0};
+    for (int cancel = 0; cancel < 2; cancel++) {
+        utter_progress p = {.struct_size = sizeof p};
+        signed char flag = 0;
+        utter_request r = request;
+        r.cfm_steps = 40; /* long */
+        assert_int_equal(utter_task_start(t, &r), UTTER_OK);
+        assert_int_equal(utter_task_set_cancel_flag(t, &flag), UTTER_OK);
+        while (p.tokens_generated < r.max_tokens - 1) assert_int_equal(utter_task_step(t, &p), UTTER_OK);
+        struct canceller c = {t, &flag, step_ms[0] * 0.1, -1};
+        pthread_t thread;
+        if (cancel) assert_int_equal(pthread_create(&thread, NULL, canceller_main, &c), 0);
+        const double start = now_ms();
+        const utter_status s = utter_task_step(t, &p);
+        step_ms[cancel] = now_ms() - start;
+        if (cancel) pthread_join(thread, NULL);
+        assert_int_equal(s, cancel ? UTTER_CANCELLED : UTTER_AUDIO);
+        assert_int_equal(utter_task_reset(t), UTTER_OK);
+    }
+    if (step_ms[1] > step_ms[0] / 3) fail_msg("%.0f ms of %.0f ms", step_ms[1], step_ms[0]);
     utter_task_free(&t);
 }
 
@@ -290,6 +320,7 @@ int main(void)
         cmocka_unit_test(the_flag_is_forgotten_at_the_end),
         cmocka_unit_test(a_storm_of_cancels),
         cmocka_unit_test(a_lowered_flag_has_still_cancelled),
+        cmocka_unit_test(a_cancel_ends_the_step_early),
         cmocka_unit_test(no_thread_is_left),
         cmocka_unit_test(loading_can_be_cancelled),
     };

@@ -334,6 +334,27 @@ static void random_seeds_are_told(void **state)
     utter_task_free(&t);
 }
 
+/* no token at all is an error, never an empty success.: a failed task is not active and can start again. */
+static void a_model_that_says_nothing(void **state)
+{
+    (void)state;
+    utter_model *mute = open_path(MINI_MODEL "-mute", 1);
+    utter_task *t = new_task(mute);
+    utter_request r = request_for(mute, "Speak!");
+    utter_progress p = {.struct_size = sizeof p};
+    size_t n;
+    for (int round = 0; round < 2; round++) {
+        assert_int_equal(utter_task_start(t, &r), UTTER_OK);
+        assert_int_equal(step_to_end(t, &p), UTTER_ENGINE);
+        assert_int_equal(p.state, UTTER_STATE_FAILED);
+        assert_non_null(strstr(utter_task_last_error(t), "Speak!"));
+        assert_int_equal(utter_task_read(t, 0, NULL, 0, &n), UTTER_INVALID_STATE);
+        assert_int_equal(utter_task_step(t, &p), UTTER_INVALID_STATE);
+    }
+    utter_task_free(&t);
+    utter_model_close(&mute);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -347,6 +368,7 @@ int main(void)
         cmocka_unit_test(dropping_what_was_pulled),
         cmocka_unit_test(the_request_is_copied),
         cmocka_unit_test(random_seeds_are_told),
+        cmocka_unit_test(a_model_that_says_nothing),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }

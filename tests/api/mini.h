@@ -15,16 +15,21 @@ struct sound {
     size_t n;
 };
 
-static inline utter_model *open_mini(int n_threads)
+static inline utter_model *open_path(const char *path, int n_threads)
 {
     utter_model_options o;
     utter_model_options_init(&o);
     o.n_threads = n_threads;
     char error[512];
     utter_model *m;
-    if (utter_model_open(&m, MINI_MODEL, &o, error, sizeof error) != UTTER_OK) fprintf(stderr, "%s\n", error);
+    if (utter_model_open(&m, path, &o, error, sizeof error) != UTTER_OK) fprintf(stderr, "%s\n", error);
     assert_non_null(m);
     return m;
+}
+
+static inline utter_model *open_mini(int n_threads)
+{
+    return open_path(MINI_MODEL, n_threads);
 }
 
 static inline utter_task *new_task(utter_model *m)

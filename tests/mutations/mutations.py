@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""mutations.py [ID ...] - breaks a copy of the source in one way after the other and shows that the named test goes red.
+
+The mutations are those of the step and cancel contract, in the places where this engine keeps it. Run on demand, not in CI: it
+builds once and then a little for each. M-10 to M-15 of the contract break a scheduler's work accounting, which a native engine
+does not have; what they guard (a poll that never breaks) is M-9 here.
+"""
+import os
+import subprocess
+import sys
+import tempfile
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+# id, what is broken, file, text, replacement, test program (and its filter), environment
+MUTATIONS = [
+    ("M-1", "a cancel is not latched", "src/base/cancel.h",
+     "        atomic_store_explicit(&c->latched, true, memory_order_release);\n        return true;", "        return true;",
+     "unit/test-base", {}),
+    ("M-2", "no look at the cancel after the step's work", "src/engine/task.c",
+     "    if (cancel_poll(&t->cancel)) return cancelled(t); /* the commit point */\n", "", "api/test-api_cancel", {}),
+    ("M-3", "no look at the cancel on entry", "src/engine/task.c",
+     "    if (cancel_poll(&t->cancel)) return cancelled(t);\n    const int64_t", "    const int64_t", "api/test-api_cancel",
+     {"UTTER_ENTRY_ONLY": "1"}),
+    ("M-4", "the flag is never read", "src/base/cancel.h", "if (flag && __atomic", "if (false && flag && __atomic",
+     "api/test-api_cancel", {}),
+    ("M-5a", "a flag is taken by an idle task", "src/engine/task.c",
+     "    if (!is_active(t))\n        return error_set(&t->error, UTTER_INVALID_STATE, \"cancel flag", "    if (false)\n        return error_set(&t->error, UTTER_INVALID_STATE, \"cancel flag",
+     "api/test-api_cancel", {}),
+    ("M-5b", "a NULL flag is taken", "src/engine/task.c", "    if (!flag) return error_set(", "    if (false) return error_set(",
+     "api/test-api_cancel", {}),
+    ("M-6", "the flag is kept after the end and over a start", "src/base/cancel.h",
+     "    atomic_store_explicit(&c->flag, NULL, memory_order_release);\n", "", "api/test-api_cancel", {},
+     ("src/engine/task.c", "    cancel_attach_flag(&t->cancel, NULL);\n", "")),
+    ("M-7", "work without a cancel token is not allowed for", "src/base/cancel.h", "    if (!c) return false;\n", "",
+     "unit/test-base", {}),
+    ("M-8", "the step's work does not know the task's cancel", "src/engine/utterance.c",
+     "stream_create(&u->stream, m->device, cancel, 0, e)", "stream_create(&u->stream, m->device, cancel ? NULL : cancel, 0, e)",
+     "api/test-api_cancel", {"UTTER_TIMING": "1"}),
+    ("M-9", "a poll between tiles never breaks", "src/base/pool.c", "        if (cancel_poll(p->cancel)) return;\n", "",
+     "unit/test-base", {}),
+    ("M-16", "an utterance goes on with the stream that a cancel broke", "src/engine/utterance.c", "    stream_clear(u->stream);\n", "",
+     "api/test-api_cancel", {}),
+    ("M-17", "the sound's state survives a cancelled run", "src/engine/utterance.c",
+     "    s3gen_stream_begin(u->s3gen, ", "    static int runs;\n    if (runs++ != 1) s3gen_stream_begin(u->s3gen, ", "api/test-api_cancel", {}),
+    ("M-18", "the random stream goes on instead of beginning again", "src/engine/task.c",
+     '.seed = rng_bits(rng_stream(r->seed, "piece"), t->piece)', '.seed = rng_bits(rng_stream(r->seed, "piece"), t->piece + (size_t)t->n_runs)',
+     "api/test-api_determinism", {}),
+    ("M-19", "a start keeps an old cancel", "src/engine/task.c", "    cancel_clear(&t->cancel);\n", "", "api/test-api_cancel", {}),
+    ("M-20", "no token at all is a success", "src/engine/task.c", "if (utterance_tokens(t->utterance) == 0)", "if (false)",
+     "api/test-api_contract", {}),
+]
+
+
+def run(command, folder, **kw):
+    return subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **kw)
+
+
+def replace(folder, name, old, new):
+    """Returns the original text, to put back."""
+    path = os.path.join(folder, name)
+    with open(path) as f:
+        text = f.read()
+    if text.count(old) != 1:
+        sys.exit(f"{name}: the text to mutate occurs {text.count(old)} times:\n{old}")
+    with open(path, "w") as f:
+        f.write(text.replace(old, new))
+    return path, text
+
+
+def build(folder):
+    return run(["cmake", "--build", "build", "--target", "test-base", "test-api_contract", "test-api_cancel", "test-api_determinism"], folder)
+
+
+def test(folder, program, environment):
+    try:
+        return run([f"build/tests/{program.split('/')[0]}/{program.split('/')[1]}"], folder, env={**os.environ, **environment}, timeout=300)
+    except subprocess.TimeoutExpired as e:
+        return subprocess.CompletedProcess(e.cmd, 124, "[  FAILED  ] no end after 300 s\n")
+
+
+def main(wanted):
+    escaped = 0
+    with tempfile.TemporaryDirectory() as folder:
+        archive = subprocess.run(["git", "archive", "HEAD"], cwd=SOURCE, check=True, stdout=subprocess.PIPE).stdout
+        subprocess.run(["tar", "x"], cwd=folder, input=archive, check=True)
+        for command in (["cmake", "-B", "build", "-G", "Ninja"], ["cmake", "--build", "build", "--target", "utter-checkpoint"],
+                        ["ctest", "--test-dir", "build", "-R", "^mini-model$"]):
+            result = run(command, folder)
+            if result.returncode:
+                sys.exit(result.stdout)
+        if build(folder).returncode:
+            sys.exit("the unchanged source does not build")
+        for program in ("unit/test-base", "api/test-api_contract", "api/test-api_cancel", "api/test-api_determinism"):
+            if test(folder, program, {"UTTER_TIMING": "1"}).returncode:
+                sys.exit(f"{program} is red before anything was changed")
+        for name, what, file, old, new, program, environment, *more in MUTATIONS:
+            if wanted and name not in wanted:
+                continue
+            originals = [replace(folder, file, old, new)] + [replace(folder, *m) for m in more]
+            built = build(folder)
+            result = test(folder, program, environment) if built.returncode == 0 else built
+            red = built.returncode == 0 and result.returncode != 0
+            failed = [l.split("]")[1].strip() for l in result.stdout.splitlines() if l.startswith("[  FAILED  ]")]
+            print(f"{name:5} {'red' if red else 'NOT CAUGHT' if built.returncode == 0 else 'DOES NOT BUILD':10} {what}: {program}"
+                  f"{', ' + failed[0] if red and failed else ', crashed' if red else ''}", flush=True)
+            escaped += not red
+            for path, text in originals:
+                with open(path, "w") as f:
+                    f.write(text)
+    sys.exit(f"{escaped} mutations were not caught" if escaped else 0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -162,6 +162,14 @@ struct stop {                      /* a run of sentence enders and what stands a
     bool closed, wide, only_full_stop;
 };
 
+/* u.s, p.m, ph.d: full stops between parts of one or two letters. An address is none. */
+static bool is_acronym(const char *word)
+{
+    size_t part = 0;
+    for (const char *c = word; *c && part <= 2; c++) part = *c == '.' ? 0 : part + 1;
+    return part <= 2 && strchr(word, '.');
+}
+
 /* Is the single full stop at text[s->first] part of an abbreviation, an initial or a list number? */
 static bool is_abbreviation(const char *text, size_t from, size_t n, const struct stop *s)
 {
@@ -177,6 +185,7 @@ static bool is_abbreviation(const char *text, size_t from, size_t n, const struc
     const size_t next_n = lower_word(next, text, s->next, n);
     const bool starter = unicode_is_upper(s->next_cp) && in_list(starters, next, next_n);
     const bool number_next = unicode_is_digit(s->next_cp);
+    if (start == s->first) return !unicode_is_upper(s->next_cp); /* a spaced ellipsis . . . */
     if (length == 0 || start + length < s->first) { /* a number: "1. Milk" at the start of a line, "am 3. mai" */
         size_t i = start;
         while (i < s->first && text[i] >= '0' && text[i] <= '9') i++;
@@ -185,7 +194,7 @@ static bool is_abbreviation(const char *text, size_t from, size_t n, const struc
         return number && (line_start || unicode_is_lower(s->next_cp));
     }
     if (in_list(titles, word, length)) return true;
-    if (length == 1 || memchr(word, '.', length)) return !starter; /* initials, U.S., a.m. */
+    if (length == 1 || is_acronym(word)) return !starter; /* initials, U.S., a.m. */
     if (in_list(numbered, word, length)) return number_next;
     return in_list(abbreviations, word, length) && !starter;
 }
@@ -258,7 +267,10 @@ static bool number_then_word(const char *text, size_t start, size_t end, size_t 
 static bool lost_its_space(const char *text, size_t from, size_t n, const struct stop *s)
 {
     static const char address[] = "/@:_\\";
-    if (!unicode_is_upper(s->next_cp) || s->end != s->next) return false;
+    size_t second = s->next;
+    utf8_next(text, n, &second);
+    if (!unicode_is_upper(s->next_cp) || s->end != s->next || !unicode_is_letter(utf8_next(text, n, &second)))
+        return false; /* not the D of Ph.D. */
     size_t word = s->first, last = s->first;
     for (; word > from && text[word - 1] != ' ' && text[word - 1] != '\n'; word--)
         if (text[word - 1] == '.' || strchr(address, text[word - 1])) return false;

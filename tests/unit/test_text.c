@@ -325,6 +325,9 @@ static void sentences_end_where_a_reader_pauses(void **state)
            "She stayed in the U.S.", "They met.");
     PIECES("See fig. 3 and no. 5. No. I won't.", "See fig. 3 and no. 5.", "No.", "I won't.");
     PIECES("Smith Jr. came. Then Acme Inc. sued.", "Smith Jr. came.", "Then Acme Inc. sued.");
+    PIECES("See www.example.com. Click it.", "See www.example.com.", "Click it.");
+    PIECES("Wait . . . what is it? Yes . . . No.", "Wait . . . what is it?", "Yes . . .", "No.");
+    PIECES("Ann has a Ph.D. from there. Bob has none.", "Ann has a Ph.D. from there.", "Bob has none.");
     PIECES("first. second. third.", "first.", "second.", "third.");
     PIECES("This ends.Next one begins.", "This ends.", "Next one begins.");
     PIECES("Use System.Out.println or Node.js here.", "Use System.Out.println or Node.js here.");

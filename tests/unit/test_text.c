@@ -2,9 +2,11 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/map.h"
 #include "base/mem.h"
+#include "checkpoint/gguf_writer.h"
 #include "test.h"
 #include "text/decode.h"
 #include "text/punc_norm.h"
@@ -193,6 +195,63 @@ static void damaged_tokenizers_are_refused(void **state)
     assert_int_equal(tokenizer_load_folder(&t, "/no/such/folder", &e), UTTER_MODEL_NOT_FOUND);
     assert_int_equal(tokenizer_load_folder(&t, GPT2, &e), UTTER_OK); /* holds nothing but tokenizer files */
     tokenizer_free(&t);
+}
+
+enum gguf_fault { WHOLE, NO_TYPES, FEW_TYPES, TYPES_ARE_TEXT, TOKENS_ARE_NUMBERS, BAD_MERGE };
+
+/* A GGUF file whose tokenizer has a fault, opened. */
+static utter_status gguf_tokenizer(struct tokenizer **t, enum gguf_fault fault)
+{
+    static const char *const tokens[] = {"a", "b", "ab", "[x]", "<|endoftext|>"}, *const merge[] = {"a b"},
+                             *const bad[] = {"a c"};
+    static const int32_t types[] = {1, 1, 1, 4, 1};
+    char path[] = "/tmp/utter-text-XXXXXX";
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    struct gguf_writer *w;
+    assert_int_equal(gguf_writer_create(&w, path, &e), UTTER_OK);
+    if (fault == TOKENS_ARE_NUMBERS)
+        gguf_write_ints(w, "tokenizer.ggml.tokens", types, 5);
+    else
+        gguf_write_strings(w, "tokenizer.ggml.tokens", tokens, 5);
+    if (fault == TYPES_ARE_TEXT)
+        gguf_write_strings(w, "tokenizer.ggml.token_type", tokens, 5);
+    else if (fault != NO_TYPES)
+        gguf_write_ints(w, "tokenizer.ggml.token_type", types, fault == FEW_TYPES ? 4 : 5);
+    gguf_write_strings(w, "tokenizer.ggml.merges", fault == BAD_MERGE ? bad : merge, 1);
+    const float value = 1;
+    gguf_declare(w, &(struct tensor){.name = "x", .type = DTYPE_F32, .n_dims = 1, .shape = {1}});
+    gguf_write_data(w, &value, sizeof value);
+    size_t n_bytes;
+    assert_int_equal(gguf_finish(w, &n_bytes), UTTER_OK);
+    gguf_writer_destroy(&w);
+    struct checkpoint *ck;
+    assert_int_equal(checkpoint_open(&ck, path, NULL, &e), UTTER_OK);
+    unlink(path);
+    const utter_status s = tokenizer_load(t, ck, &e);
+    checkpoint_close(&ck);
+    return s;
+}
+
+static void a_gguf_file_carries_its_tokenizer(void **state)
+{
+    (void)state; /* R76 */
+    struct tokenizer *t;
+    assert_int_equal(gguf_tokenizer(&t, WHOLE), UTTER_OK);
+    assert_encodes(t, "ab[x]a<|endoftext|>b", (int32_t[]){2, 3, 0, 4, 1}, 5); /* outlives the file */
+    tokenizer_free(&t);
+    static const char *const says[] = {NULL,
+                                       "tokenizer.ggml.token_type",
+                                       "4 entries for 5 tokens",
+                                       "tokenizer.ggml.token_type",
+                                       "tokenizer.ggml.tokens",
+                                       "merge 0 'a c'"};
+    for (int fault = NO_TYPES; fault <= BAD_MERGE; fault++) {
+        assert_int_equal(gguf_tokenizer(&t, (enum gguf_fault)fault), UTTER_MODEL_DAMAGED);
+        if (!strstr(e.text, says[fault])) fail_msg("fault %d says '%s'", fault, e.text);
+        assert_null(t);
+    }
 }
 
 static void long_words_take_no_quadratic_time(void **state)
@@ -556,6 +615,7 @@ int main(void)
         cmocka_unit_test(missing_bytes_are_refused_with_their_place),
         cmocka_unit_test(added_tokens_match_leftmost_longest),
         cmocka_unit_test(damaged_tokenizers_are_refused),
+        cmocka_unit_test(a_gguf_file_carries_its_tokenizer),
         cmocka_unit_test(long_words_take_no_quadratic_time),
         cmocka_unit_test(tokenizer_survives_lack_of_memory),
         cmocka_unit_test(punc_norm_follows_the_table),

@@ -32,6 +32,18 @@ code 0 'q8_0' "$UTTER" convert "$model" -o small.gguf --type q4_0 --no-clone
 code 0 'clones voices: no' "$UTTER" inspect small.gguf
 [ "$(stat -c %s small.gguf)" -lt "$(stat -c %s f32.gguf)" ] || fail "q4_0 is not smaller than f32"
 
+# The ggml port's pair: either half speaks when the other lies beside it, and says what it misses when not.
+mkdir port alone
+"$BUILD/tests/tools/utter-portfile" "$model" port/t3.gguf port/s3gen.gguf q5_0
+for half in t3 s3gen; do
+  "$UTTER" say -m port/$half.gguf -s 5 -n 6 -q "One." -o $half.wav || [ $? = 1 ]
+done
+cmp t3.wav s3gen.wav || fail "the pair sounds different from its other end"
+cp port/t3.gguf alone
+code 3 '--s3gen' "$UTTER" say -m alone/t3.gguf "One." -o x.wav
+code 0 't3 s3gen' "$UTTER" inspect alone/t3.gguf --s3gen port/s3gen.gguf
+code 0 'tensors' "$UTTER" convert port/s3gen.gguf -o port.gguf --type q8_0
+
 # What goes wrong: the code, the file's name, and the old output untouched.
 cp f32.gguf old.gguf
 head -c 100000 f32.gguf >cut.gguf

@@ -9,6 +9,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/gguf_writer.h"
 #include "checkpoint/quantize.h"
+#include "checkpoint/tokenizer_meta.h"
 
 /* ---- names: published on the left, as sscanf reads them; the port's on the right ---- */
 
@@ -373,10 +374,8 @@ static void write_string(struct gguf_writer *w, const char *key, const char *val
     gguf_write_string(w, key, value, strlen(value));
 }
 
-static void write_t3_keys(struct gguf_writer *w, const struct checkpoint *ck, enum dtype type)
+static utter_status write_t3_keys(struct gguf_writer *w, const struct checkpoint *ck, enum dtype type, struct error *e)
 {
-    static const char *const tokens[] = {"a", "b", "ab"}, *const merges[] = {"a b"};
-    static const int32_t types[] = {1, 1, 4};
     const bool llama = checkpoint_find(ck, "t3.tfmr.norm.weight") != NULL;
     write_string(w, "general.architecture", "chatterbox");
     write_string(w, "general.name", "port T3");
@@ -384,10 +383,7 @@ static void write_t3_keys(struct gguf_writer *w, const struct checkpoint *ck, en
     write_string(w, "chatterbox.quantization", dtype_name(type));
     gguf_write_float(w, "chatterbox.layer_norm_eps", 1e-5f);
     gguf_write_uint(w, "chatterbox.start_speech_token", 6561);
-    write_string(w, "tokenizer.ggml.model", "gpt2");
-    gguf_write_strings(w, "tokenizer.ggml.tokens", tokens, 3);
-    gguf_write_ints(w, "tokenizer.ggml.token_type", types, 3);
-    gguf_write_strings(w, "tokenizer.ggml.merges", merges, 1);
+    return tokenizer_write_meta(w, ck, e); /* the port uses the keys that our own files have */
 }
 
 static void write_s3gen_keys(struct gguf_writer *w, const struct checkpoint *ck, enum dtype type)
@@ -413,13 +409,13 @@ static utter_status write_half(const struct checkpoint *ck, const char *path, bo
     if (s3gen)
         write_s3gen_keys(w, ck, type);
     else
-        write_t3_keys(w, ck, type);
+        s = write_t3_keys(w, ck, type, e);
     for (size_t i = 0; i < o.n; i++) gguf_declare(w, &o.list[i].t);
     for (size_t i = 0; i < o.n; i++) {
         write_tensor(w, &o.list[i]);
         free(o.list[i].values);
     }
-    s = gguf_finish(w, &n_bytes);
+    if (s == UTTER_OK) s = gguf_finish(w, &n_bytes);
     gguf_writer_destroy(&w);
     free(o.list);
     return s;

@@ -212,8 +212,7 @@ static utter_status open_files(struct checkpoint *ck, const char *path, const ch
         ck->hint = part == PORT_T3
                        ? "no S3Gen file (general.architecture chatterbox-s3gen) lies beside it; name it with --s3gen"
                        : "no T3 file (general.architecture chatterbox) lies beside it; name that one as the model";
-    }
-    else if (s == UTTER_OK && !second && strncmp(ck->format, "gguf", 4) != 0)
+    } else if (s == UTTER_OK && !second && strncmp(ck->format, "gguf", 4) != 0)
         ck->hint = "a single published file holds one part; name its folder instead";
     if (s != UTTER_OK || !second) return s;
     ck->hint = NULL;

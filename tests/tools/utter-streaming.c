@@ -3,6 +3,7 @@
  *
  * TOKENS holds one utterance's speech tokens as numbers. They are spoken in pieces of FIRST tokens, then CHUNK (20 and 25).
  *   hold-back   samples against the same mel vocoded at once: signal-to-error ratio, largest difference
+ *   level       of 100 ms windows, streamed against whole
  *   prompt      mel of the first piece when it sees only the end of the prompt, against all of it
  *   context     mel against the utterance computed at once: mean and largest difference in log units, and against the
  *               published scheme (all tokens so far in every piece)
@@ -137,6 +138,32 @@ static void context_table(struct bench *b)
     spoken_free(&whole);
 }
 
+/* Level of 100 ms windows, streamed against whole, where the whole is louder than -50 dB of full scale. */
+static void level_line(struct bench *b)
+{
+    enum { WINDOW = S3GEN_SAMPLE_RATE / 10 };
+    struct spoken whole = speak(b, (struct s3gen_options){.seed = 1}, true);
+    struct spoken sp = speak(b, (struct s3gen_options){.seed = 1}, false);
+    double mean = 0, most = 0;
+    int n = 0;
+    for (int at = 0; at + WINDOW <= whole.n_samples; at += WINDOW) {
+        double a = 0, c = 0;
+        for (int i = at; i < at + WINDOW; i++) {
+            a += (double)whole.samples[i] * (double)whole.samples[i];
+            c += (double)sp.samples[i] * (double)sp.samples[i];
+        }
+        if (10 * log10(a / WINDOW) < -50) continue;
+        const double d = fabs(10 * log10(c / a));
+        mean += d;
+        most = fmax(most, d);
+        n++;
+    }
+    printf("level of %d windows of 100 ms, streamed to whole: mean %.3f dB, largest %.3f dB\n", n, n ? mean / n : 0,
+           most);
+    spoken_free(&whole);
+    spoken_free(&sp);
+}
+
 /* The first piece alone, with less of the prompt. */
 static void prompt_table(struct bench *b)
 {
@@ -184,6 +211,7 @@ int main(int argc, char **argv)
     hold_back_table(&b);
     context_table(&b);
     prompt_table(&b);
+    level_line(&b);
     s3gen_free(&b.model);
     conds_free(&b.voice);
     stream_destroy(&b.s);

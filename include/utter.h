@@ -240,6 +240,8 @@ typedef struct utter_request {
     float sentence_silence;        /* seconds of silence between pieces of a long text, 0 to 10 */
     int32_t drop_pulled;           /* 1: samples are forgotten once pulled, so that long texts need little memory;
                                       utter_task_read is then refused */
+    int32_t stream_first_prompt_tokens; /* how many of the last tokens of the voice's prompt the first chunk sees; 0: all.
+                                      The prompt is most of a first chunk's work: fewer give sound sooner */
 } utter_request;
 
 /* Fills in the defaults of the model (NULL: of Chatterbox Turbo). */

@@ -253,7 +253,7 @@ utter_status s3gen_stream_mel(struct s3gen_stream *st, struct stream *s, const i
                             .noise = st->flow_noise};
     const int context = st->options.context_tokens, known = st->n_frames / S3GEN_FRAMES_PER_TOKEN;
     if (context && known > context) r.first_token = known - context;
-    if (st->options.first_prompt && !st->n_frames && st->options.first_prompt < st->voice->n_prompt_tokens)
+    if (st->options.first_prompt && !st->n_frames && !final && st->options.first_prompt < st->voice->n_prompt_tokens)
         r.first_prompt_token = st->voice->n_prompt_tokens - st->options.first_prompt;
     const int first = mel_first_frame(&r), n = s3gen_mel_frames(&r), fresh = first + n - st->n_frames;
     if (fresh > 0) {

@@ -61,7 +61,7 @@ struct s3gen_options {
     uint64_t seed;      /* of this utterance: initial noise, source phases, source noise */
     int n_steps;        /* of the flow's solver; 0: the model's default */
     int context_tokens; /* how many tokens before the first new one each call sees, besides the prompt; 0: all of them */
-    int first_prompt;   /* how many of the prompt's last tokens the first call that gives frames sees; 0: all of them */
+    int first_prompt; /* how many of the prompt's last tokens the first call sees, unless it is the last; 0: all of them */
     int hold_back_frames; /* right neighbours the vocoder waits for, 5 to HIFT_RIGHT; 0: S3GEN_HOLD_BACK */
 };
 

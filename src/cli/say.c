@@ -32,7 +32,7 @@ struct settings {
     int64_t threads, seed, top_k, max_tokens, cfm_steps;
     double temperature, top_p, min_p, repeat_penalty, exaggeration, cfg_weight, sentence_silence;
     const char *stream;
-    int64_t first_chunk_tokens, chunk_tokens, context_tokens;
+    int64_t first_chunk_tokens, chunk_tokens, context_tokens, first_prompt_tokens;
 };
 
 #define AT(field) offsetof(struct settings, field)
@@ -116,6 +116,8 @@ static const struct option options[] = {
      .help = "Tokens of later chunks; implies --stream on."},
     {"--stream-context-tokens", "N", OPTION_INTEGER, AT(context_tokens), 0, 1000000,
      .help = "Tokens before a chunk that its computation looks back on; 0: all."},
+    {"--stream-first-prompt-tokens", "N", OPTION_INTEGER, AT(first_prompt_tokens), 0, 1000000,
+     .help = "Tokens of the voice's prompt that the first chunk sees; fewer give sound sooner; 0: all."},
 
     {.type = OPTION_HEADING, .help = "Reports"},
     {"--json", NULL, OPTION_SWITCH, AT(json),
@@ -179,6 +181,7 @@ static utter_request make_request(const struct run *run)
     TAKE_INTEGER(stream_first_chunk_tokens, first_chunk_tokens);
     TAKE_INTEGER(stream_chunk_tokens, chunk_tokens);
     TAKE_INTEGER(stream_context_tokens, context_tokens);
+    TAKE_INTEGER(stream_first_prompt_tokens, first_prompt_tokens);
     TAKE_NUMBER(temperature, temperature);
     TAKE_NUMBER(top_p, top_p);
     TAKE_NUMBER(min_p, min_p);
@@ -528,6 +531,7 @@ static int run_say(const struct command *self, int argc, char **argv)
                             .first_chunk_tokens = UNSET_INTEGER,
                             .chunk_tokens = UNSET_INTEGER,
                             .context_tokens = UNSET_INTEGER,
+                            .first_prompt_tokens = UNSET_INTEGER,
                             .temperature = UNSET_NUMBER,
                             .top_p = UNSET_NUMBER,
                             .min_p = UNSET_NUMBER,

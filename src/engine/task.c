@@ -155,6 +155,7 @@ static utter_status check_request(const utter_request *r, struct error *e)
         {"stream_first_chunk_tokens", r->stream_first_chunk_tokens, 1, INT32_MAX},
         {"stream_chunk_tokens", r->stream_chunk_tokens, 1, INT32_MAX},
         {"stream_context_tokens", r->stream_context_tokens, 0, INT32_MAX},
+        {"stream_first_prompt_tokens", r->stream_first_prompt_tokens, 0, INT32_MAX},
         {"sentence_silence", (double)r->sentence_silence, 0, 10},
         {"drop_pulled", r->drop_pulled, 0, 1},
     };
@@ -322,6 +323,7 @@ static utter_status open_piece(struct utter_task *t)
         .repetition_penalty = r->repetition_penalty,
         .cfm_steps = r->cfm_steps,
         .context_tokens = r->stream_context_tokens,
+        .first_prompt_tokens = r->stream_first_prompt_tokens,
         .keep_prefix = t->pieces.n > 1 || t->n_runs > 1,
     };
     t->piece_open = true;

@@ -95,7 +95,10 @@ utter_status utterance_begin(struct utterance *u, const char *text, const utter_
     mem_free(ids);
     mem_free(normal);
     if (s != UTTER_OK) return s;
-    const struct s3gen_options sound = {.seed = o->seed, .n_steps = o->cfm_steps, .context_tokens = o->context_tokens};
+    const struct s3gen_options sound = {.seed = o->seed,
+                                        .n_steps = o->cfm_steps,
+                                        .context_tokens = o->context_tokens,
+                                        .first_prompt = o->first_prompt_tokens};
     s3gen_stream_begin(u->s3gen, &voice->conds, &sound);
     return UTTER_OK;
 }

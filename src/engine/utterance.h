@@ -23,7 +23,7 @@ struct utterance_options {
     int max_tokens;          /* 0: what the text needs at most */
     int top_k;
     float top_p, temperature, repetition_penalty;
-    int cfm_steps, context_tokens;
+    int cfm_steps, context_tokens, first_prompt_tokens;
     bool keep_prefix; /* the voice's part of the prompt will be needed again: keep it */
 };
 

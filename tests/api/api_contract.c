@@ -102,6 +102,7 @@ static void a_bad_request_is_refused_and_changes_nothing(void **state)
     BAD(stream_first_chunk_tokens, 0);
     BAD(stream_chunk_tokens, -1);
     BAD(stream_context_tokens, -1);
+    BAD(stream_first_prompt_tokens, -1);
     BAD(sentence_silence, -1);
     BAD(sentence_silence, NAN);
     BAD(drop_pulled, 2);

@@ -32,9 +32,11 @@ static const struct part {
     const char *name;
     utter_status (*run)(struct bench *b);
     bool by_default; /* without words */
-} parts[] = {{"kernels", bench_kernels, true}, {"load", bench_load, false}, {"t3", bench_t3, false},
-             {"s3gen", bench_s3gen, false},    {"hift", bench_hift, false}, {"say", bench_say, true},
-             {"cancel", bench_cancel, false}};
+    bool limited;    /* compared with the machine's limits, so they must be measured */
+} parts[] = {{"kernels", bench_kernels, true, true}, {"load", bench_load, false, false},
+             {"t3", bench_t3, false, true},          {"s3gen", bench_s3gen, false, false},
+             {"hift", bench_hift, false, false},     {"say", bench_say, true, false},
+             {"cancel", bench_cancel, false, false}};
 enum { N_PARTS = sizeof parts / sizeof parts[0] };
 
 double bench_now(void)
@@ -57,10 +59,11 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The least seconds that the measured limits allow for this work; 0 when nothing was counted. */
+/* The least seconds that the measured limits allow for this work; 0 when nothing was counted or measured. */
 static double floor_seconds(const struct bench *b, const struct work *w)
 {
     const double rate = w->narrow && b->limits.bf16_ops > 0 ? b->limits.bf16_ops : b->limits.f32_ops;
+    if (rate <= 0) return 0;
     const double compute = w->ops / rate, memory = w->bytes / b->limits.read_bytes;
     return compute > memory ? compute : memory;
 }
@@ -108,20 +111,20 @@ void bench_figure(struct bench *b, const char *part, const char *name, double va
 }
 
 /* The device of everything but say and cancel, and the machine's limits with its threads. */
-static utter_status prepare(struct bench *b)
+static utter_status prepare(struct bench *b, bool measure)
 {
     static const char *const levels[] = {"auto", "scalar", "avx2", "avx512", "neon"}; /* enum cpu_level */
     struct device_options o = {.n_threads = (int)b->threads};
     while (b->cpu && strcmp(b->cpu, levels[o.level]) != 0) o.level++;
     o.precision = b->precision && strcmp(b->precision, "fast") == 0 ? PRECISION_FAST : PRECISION_F32;
     utter_status status = device_create_cpu(&b->device, &o, &b->error);
-    if (status == UTTER_OK) status = device_measure(b->device, &b->limits, &b->error);
-    if (status == UTTER_OK && !b->json)
-        printf("%s, precision %s: reads %.1f GB/s, computes %.1f GFLOP/s f32, %.1f bf16, %.1f GOP/s int8 at most\n"
-               "%-8s %-34s %9s %9s %9s\n",
-               device_name(b->device), b->precision ? b->precision : "f32", b->limits.read_bytes / 1e9,
-               b->limits.f32_ops / 1e9, b->limits.bf16_ops / 1e9, b->limits.int8_ops / 1e9, "part", "work", "min",
-               "median", "max");
+    if (status != UTTER_OK) return status;
+    if (!b->json) printf("%s, precision %s\n", device_name(b->device), b->precision ? b->precision : "f32");
+    if (measure) status = device_measure(b->device, &b->limits, &b->error);
+    if (!b->json && measure)
+        printf("at most: %.1f GB/s read, %.1f GFLOP/s f32, %.1f bf16, %.1f GOP/s int8\n", b->limits.read_bytes / 1e9,
+               b->limits.f32_ops / 1e9, b->limits.bf16_ops / 1e9, b->limits.int8_ops / 1e9);
+    if (!b->json) printf("%-8s %-34s %9s %9s %9s\n", "part", "work", "min", "median", "max");
     return status;
 }
 
@@ -154,13 +157,16 @@ static int run(const struct command *self, int argc, char **argv)
             report_error("bench: there is no \"%s\"; see utter bench --help", rest.word[i]);
             return EXIT_USAGE;
         }
-    b.results = json_array();
-    utter_status status = prepare(&b);
-    for (int i = 0; status >= 0 && i < N_PARTS; i++) {
-        bool wanted = rest.count == 0 && parts[i].by_default;
-        for (int k = 0; k < rest.count; k++) wanted |= strcmp(rest.word[k], parts[i].name) == 0;
-        if (wanted) status = parts[i].run(&b);
+    bool wanted[N_PARTS], measure = false;
+    for (int i = 0; i < N_PARTS; i++) {
+        wanted[i] = rest.count == 0 && parts[i].by_default;
+        for (int k = 0; k < rest.count; k++) wanted[i] |= strcmp(rest.word[k], parts[i].name) == 0;
+        measure |= wanted[i] && parts[i].limited;
     }
+    b.results = json_array();
+    utter_status status = prepare(&b, measure);
+    for (int i = 0; status >= 0 && i < N_PARTS; i++)
+        if (wanted[i]) status = parts[i].run(&b);
     if (status < 0)
         report_error("%s", b.error.text[0] ? b.error.text : utter_status_text(status));
     else if (b.json)

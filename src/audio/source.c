@@ -256,6 +256,21 @@ static void note_early_end(struct source *s)
              (double)s->position / s->info.rate_hz, (double)s->info.n_frames / s->info.rate_hz);
 }
 
+/* Float files may hold anything. Whole numbers of 16 or 24 bits stored as floats are scaled down later; beyond that nothing is sound. */
+#define MAX_MAGNITUDE 1e7f
+
+static utter_status refuse_sample(const struct source *s, float sample, size_t frame, size_t channel, struct error *e)
+{
+    char what[32];
+    snprintf(what, sizeof what, "%g", (double)sample);
+    return error_set(e, UTTER_INPUT_UNREADABLE,
+                     "%s: sample %lld of channel %zu is %s; a recording must be numbers around -1 to 1", s->name,
+                     (long long)s->position + (long long)frame, channel + 1,
+                     isnan(sample)   ? "not a number"
+                     : isinf(sample) ? "infinite"
+                                     : what);
+}
+
 utter_status source_read(struct source *s, float *frames, size_t max_frames, size_t *n, struct error *e)
 {
     const size_t channels = (size_t)s->info.n_channels;
@@ -265,11 +280,7 @@ utter_status source_read(struct source *s, float *frames, size_t max_frames, siz
         return error_set(e, UTTER_INPUT_UNREADABLE, "%s: damaged %.1f s after its start", s->name,
                          (double)s->position / s->info.rate_hz);
     for (size_t i = 0; i < (size_t)got * channels; i++)
-        if (!isfinite(frames[i]))
-            return error_set(e, UTTER_INPUT_UNREADABLE,
-                             "%s: sample %lld of channel %zu is %s; a recording must be finite numbers", s->name,
-                             (long long)s->position + (long long)(i / channels), i % channels + 1,
-                             isnan(frames[i]) ? "not a number" : "infinite");
+        if (!(fabsf(frames[i]) <= MAX_MAGNITUDE)) return refuse_sample(s, frames[i], i / channels, i % channels, e);
     s->position += got;
     if (got == 0) note_early_end(s);
     *n = (size_t)got;

@@ -188,6 +188,7 @@ static long read_ffmpeg(struct source *s, float *frames, size_t max_frames)
 {
     struct ffmpeg *f = s->state;
     if (!decode(s, f)) return -1;
+    if (f->taken == f->n_ready) return 0;
     const size_t n = f->n_ready - f->taken < max_frames ? f->n_ready - f->taken : max_frames;
     const size_t channels = (size_t)s->info.n_channels;
     memcpy(frames, f->ready + f->taken * channels, n * channels * sizeof *frames);

@@ -195,6 +195,18 @@ static utter_status read_built_in(struct voice *v, const struct checkpoint *ck, 
     return conds_read(&v->conds[v->fits_any ? 0 : (int)voice_rules_of(variant)], ck, "conds", e);
 }
 
+utter_status voice_read(struct voice *out, const struct checkpoint *ck, struct error *e)
+{
+    struct voice v = {0};
+    const utter_status status =
+        checkpoint_meta(ck, "utter.voice.version") ? read_voice_file(&v, ck, e) : read_built_in(&v, ck, e);
+    if (status == UTTER_OK)
+        *out = v;
+    else
+        voice_free(&v);
+    return status;
+}
+
 /* ---- folders of .npy files ---------------------------------------------------------------------------------------------------- */
 
 static const struct {
@@ -277,8 +289,7 @@ utter_status voice_load(struct voice *out, const char *path, struct error *e)
         if (folder && path_in(inside, path, "conds.pt") && stat(inside, &st) == 0) path = inside;
         status = checkpoint_open(&ck, path, NULL, e);
         if (status == UTTER_MODEL_NOT_FOUND || status == UTTER_MODEL_DAMAGED) status = refuse_file(e);
-        if (status == UTTER_OK)
-            status = checkpoint_meta(ck, "utter.voice.version") ? read_voice_file(&v, ck, e) : read_built_in(&v, ck, e);
+        if (status == UTTER_OK) status = voice_read(&v, ck, e);
         checkpoint_close(&ck);
     }
     if (status == UTTER_OK)

@@ -25,6 +25,9 @@ enum { VOICE_FILE_VERSION = 1 };
  * (its built-in voice). INPUT_UNREADABLE when there is no such file, VOICE_UNUSABLE when it is no voice or a damaged one. */
 utter_status voice_load(struct voice *out, const char *path, struct error *e);
 
+/* The same from a file that is open. */
+utter_status voice_read(struct voice *out, const struct checkpoint *ck, struct error *e);
+
 /* The file appears whole or not at all. OUTPUT_UNWRITABLE. */
 utter_status voice_save(const struct voice *v, const char *path, struct error *e);
 

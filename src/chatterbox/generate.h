@@ -3,17 +3,18 @@
  *
  *     begin -> { next(logits) -> token to feed } until DONE -> finish -> speech tokens for the flow
  *
- * The published loop: draw up to 1001 tokens, stop after drawing 6562 (the first one is not tested), drop ids from 6561 up, append three
- * silence tokens. It has no other guard, and now and then a model never draws 6562 (public reports R01 to R03, R10). So:
+ * The published loop: draw up to 1001 tokens, stop after drawing 6562 (the first one is not tested), drop ids from
+ * 6561 up, append three silence tokens. It has no other guard, and now and then a model never draws 6562 (public
+ * reports R01 to R03, R10). So:
  *
- *     limit      an explicit max_tokens is obeyed to the letter (R04). Without one the limit is 3 s and three times the expected
- *                length of the text, at most the published 1001: one word ends after a few seconds at the latest
- *     cycle      without an explicit max_tokens, a pattern of up to 50 tokens that repeats for 3 s, and at least four times, ends
- *                the piece. Pauses of up to 3 s are kept as they are
+ *     limit      an explicit max_tokens is obeyed to the letter (R04). Without one the limit is 3 s and three times the
+ *                expected length of the text, at most the published 1001: one word ends after a few seconds at most
+ *     cycle      without an explicit max_tokens, a pattern of up to 50 tokens that repeats for 3 s, and at least four
+ *                times, ends the piece. Pauses of up to 3 s are kept as they are
  *     short      fewer tokens than a third of the expected length are reported (R08), not changed
  *
- * Whatever ended the piece, the tokens made stay: what a stream has played already is what a file holds. `end` says why and is
- * never to be dropped silently.
+ * Whatever ended the piece, the tokens made stay: what a stream has played already is what a file holds. `end` says
+ * why and is never to be dropped silently.
  *
  * A generation belongs to one task. Draws are by position (seed stream, step), so they depend on nothing else.
  */
@@ -67,8 +68,9 @@ void generation_free(struct generation **g);
 /* Forgets the piece before. INVALID_ARGUMENT for bad sampling parameters or max_tokens. */
 utter_status generation_begin(struct generation *g, const struct generation_options *o, struct error *e);
 
-/* Takes the logits [n_vocab] of the next token. OK: *token was drawn and wants to be fed. DONE: nothing more is to be fed; g->end
- * says why, and *token, when the last draw made one, is already in g->drawn. ENGINE for a NaN among the logits. */
+/* Takes the logits [n_vocab] of the next token. OK: *token was drawn and wants to be fed. DONE: nothing more is to
+ * be fed; g->end says why, and *token, when the last draw made one, is already in g->drawn. ENGINE for a NaN among
+ * the logits. */
 utter_status generation_next(struct generation *g, const float *logits, int32_t *token, struct error *e);
 
 /* Appends the silence tokens; g->speech[0 .. g->n_speech) is what the flow takes. */

@@ -65,7 +65,7 @@ const struct hift *s3gen_hift(const struct s3gen *m)
     return &m->hift;
 }
 
-/* ---- tokens to mel ------------------------------------------------------------------------------------------------ */
+/* ---- tokens to mel ---------------------------------------------------------------------------------------------- */
 
 /* What a request computes with: tokens and rows of [prompt; speech], and where the prompt's mel ends in them. A prompt of
  * 2n + 1 frames overlaps the first speech token's first row, unless that token is left out. */
@@ -166,7 +166,7 @@ void s3gen_mel(struct stream *s, const struct s3gen *m, struct array out, const 
     stream_release(s, mark);
 }
 
-/* ---- an utterance on its way -------------------------------------------------------------------------------------- */
+/* ---- an utterance on its way ------------------------------------------------------------------------------------ */
 
 struct s3gen_stream {
     const struct s3gen *model;

@@ -91,7 +91,7 @@ const float *s3gen_stream_frames(const struct s3gen_stream *st, int *n_frames);
 /* How many tokens must be known before the first sample can come out. */
 int s3gen_first_tokens(const struct s3gen_options *o);
 
-/* ---- one step lower: for tests, the stage runner and measurements --------------------------------------------------- */
+/* ---- one step lower: for tests, the stage runner and measurements ----------------------------------------------- */
 
 struct mel_request {
     const struct conds *voice;

@@ -70,7 +70,7 @@ void sampler_free(struct sampler **s)
     *s = NULL;
 }
 
-/* ---- the steps, each over the choices that are left ------------------------------------------------------------------ */
+/* ---- the steps, each over the choices that are left ------------------------------------------------------------- */
 
 /* cond + w (cond - uncond); -inf choices are left out from the start. */
 static utter_status take_logits(struct sampler *s, const float *logits, const float *uncond, float w, struct error *e)
@@ -183,8 +183,8 @@ static void sift_down(struct sampler_choice *c, int n, int i)
     c[i] = moved;
 }
 
-/* Keeps a choice while the mass of the better ones is under p; the best always stays. The kept ones gather at the end of the
- * array as they leave the heap. */
+/* Keeps a choice while the mass of the better ones is under p; the best always stays. The kept ones gather at the
+ * end of the array as they leave the heap. */
 static void keep_top_p(struct sampler *s, float p)
 {
     if (p >= 1) return;

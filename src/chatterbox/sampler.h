@@ -2,13 +2,16 @@
  * sampler.h - from logits to one token, in the exact order of the published models (specification section 2.5).
  *
  *     SAMPLER_TURBO   temperature -> top-k -> top-p -> repetition penalty -> softmax
- *     SAMPLER_CFG     guidance -> repetition penalty -> temperature -> min-p -> top-p -> softmax   (English, Multilingual)
+ *     SAMPLER_CFG     guidance -> repetition penalty -> temperature -> min-p -> top-p -> softmax
  *
- * No full sort: the k-th largest score is selected by its bits, and top-p takes the best from a heap until the mass is reached.
+ * TURBO serves Turbo and Nano, CFG the English and the multilingual model.
  *
- * Temperature 0 is greedy in both orders: repetition penalty, then the likeliest token, the lowest id of equal ones. (The published
- * Turbo code skips the division for T <= 0 and still draws at random; nobody asks for that.) top_k = 1 is the published greedy: Turbo
- * applies the penalty after the filters, so there it has no effect.
+ * No full sort: the k-th largest score is selected by its bits, and top-p takes the best from a heap until the mass
+ * is reached.
+ *
+ * Temperature 0 is greedy in both orders: repetition penalty, then the likeliest token, the lowest id of equal ones.
+ * (The published Turbo code skips the division for T <= 0 and still draws at random; nobody asks for that.)
+ * top_k = 1 is the published greedy: Turbo applies the penalty after the filters, so there it has no effect.
  *
  * A sampler belongs to one task; it allocates nothing after creation.
  */
@@ -45,10 +48,10 @@ struct sampler_choice {
     double probability; /* they sum to 1 */
 };
 
-/* What is left after all steps: *choices, *n of them, in no particular order that depends on anything but the arguments; valid until
- * the next call. logits, logits_uncond: [n_vocab]; the latter only with CFG and cfg_weight > 0, else NULL. history: ids that the
- * penalty falls on; ids outside the vocabulary are ignored. DONE when every score is -inf: nothing can be said. ENGINE for a NaN
- * or +inf among the logits, with its id. */
+/* What is left after all steps: *choices, *n of them, in no particular order that depends on anything but the
+ * arguments; valid until the next call. logits, logits_uncond: [n_vocab]; the latter only with CFG and cfg_weight >
+ * 0, else NULL. history: ids that the penalty falls on; ids outside the vocabulary are ignored. DONE when every
+ * score is -inf: nothing can be said. ENGINE for a NaN or +inf among the logits, with its id. */
 utter_status sampler_distribution(struct sampler *s, const struct sampler_params *p, const float *logits,
                                   const float *logits_uncond, const int32_t *history, int n_history,
                                   const struct sampler_choice **choices, int *n, struct error *e);

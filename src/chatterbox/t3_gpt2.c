@@ -1,6 +1,6 @@
 /*
- * T3, GPT-2 backbone (specification sections 2.2 to 2.4; Radford et al., Language Models are Unsupervised Multitask Learners, 2019,
- * as Hugging Face's GPT2Model computes it). N rows of width C, 64-wide heads:
+ * T3, GPT-2 backbone (specification sections 2.2 to 2.4; Radford et al., Language Models are Unsupervised Multitask
+ * Learners, 2019, as Hugging Face's GPT2Model computes it). N rows of width C, 64-wide heads:
  *
  *     rows    speaker: spkr_enc(speaker_emb)                         1
  *             prompt:  speech_emb[speech_tokens]                     P   } the prefix: depends on the voice alone
@@ -19,7 +19,7 @@
 
 #include "base/mem.h"
 
-/* ---- weights ------------------------------------------------------------------------------------------------------- */
+/* ---- weights ---------------------------------------------------------------------------------------------------- */
 
 static void bind_block(struct t3_gpt2_block *block, struct binder *b, int i, int width)
 {
@@ -94,7 +94,7 @@ void t3_gpt2_free(struct t3_gpt2 **t3)
     *t3 = NULL;
 }
 
-/* ---- state --------------------------------------------------------------------------------------------------------- */
+/* ---- state ------------------------------------------------------------------------------------------------------ */
 
 struct t3_gpt2_prefix {
     struct kv_cache *kv;
@@ -222,7 +222,7 @@ const float *t3_gpt2_logits(const struct t3_gpt2_state *st)
     return st->logits;
 }
 
-/* ---- forward ------------------------------------------------------------------------------------------------------- */
+/* ---- forward ---------------------------------------------------------------------------------------------------- */
 
 /* The rows of x that fall into [start, start + n) of the prompt, looked up in one table. */
 static void embed_range(struct t3_gpt2_state *st, struct stream *s, struct array x, int start, int n,
@@ -287,8 +287,8 @@ static void head(struct t3_gpt2_state *st, struct stream *s, struct array x)
     stream_read(s, st->logits, logits);
 }
 
-/* Rows of the next batch. The voice's rows and the text's are two stretches that no batch joins, so that a batch computes the same
- * with and without a prefix; each is cut into even batches. */
+/* Rows of the next batch. The voice's rows and the text's are two stretches that no batch joins, so that a batch
+ * computes the same with and without a prefix; each is cut into even batches. */
 static int batch_rows(const struct t3_gpt2_state *st, int max_rows)
 {
     if (max_rows <= 0 || max_rows > T3_MAX_BATCH_ROWS) max_rows = T3_MAX_BATCH_ROWS;
@@ -341,7 +341,7 @@ utter_status t3_gpt2_decode(struct t3_gpt2_state *st, struct stream *s, int32_t 
     return stream_status(s);
 }
 
-/* ---- prefixes ------------------------------------------------------------------------------------------------------ */
+/* ---- prefixes --------------------------------------------------------------------------------------------------- */
 
 utter_status t3_gpt2_prefix_create(struct t3_gpt2_prefix **out, struct t3_gpt2_state *st, struct stream *s,
                                    struct error *e)

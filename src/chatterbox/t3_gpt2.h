@@ -1,14 +1,14 @@
 /*
  * t3_gpt2.h - T3 on the GPT-2 backbone (Chatterbox Turbo and Nano): text and a voice to speech tokens.
  *
- * The network (struct t3_gpt2) holds weights only: immutable, any thread. A state (struct t3_gpt2_state) belongs to one task and
- * runs on that task's stream:
+ * The network (struct t3_gpt2) holds weights only: immutable, any thread. A state (struct t3_gpt2_state) belongs to
+ * one task and runs on that task's stream:
  *
  *     begin -> prefill until DONE -> { logits -> sampler -> decode } ...
  *
- * The voice's rows come first in the sequence, so their keys and values depend on nothing but the voice: a prefix holds them, made
- * once and shared by any number of states, and a begin with it computes only the text's rows. Sound does not depend on whether a
- * prefix was used, on the size of the batches, nor on what the state did before.
+ * The voice's rows come first in the sequence, so their keys and values depend on nothing but the voice: a prefix
+ * holds them, made once and shared by any number of states, and a begin with it computes only the text's rows. Sound
+ * does not depend on whether a prefix was used, on the size of the batches, nor on what the state did before.
  */
 #ifndef CHATTERBOX_T3_GPT2_H
 #define CHATTERBOX_T3_GPT2_H
@@ -42,8 +42,8 @@ struct t3_gpt2 {
     struct weight *speech_head;           /* width -> speech_vocab */
 };
 
-/* Binds "t3.*" by sizes read from the shapes. The weights belong to the binder. On failure *out is NULL and the binder's status is
- * returned. */
+/* Binds "t3.*" by sizes read from the shapes. The weights belong to the binder. On failure *out is NULL and the
+ * binder's status is returned. */
 utter_status t3_gpt2_load(struct t3_gpt2 **out, struct binder *b);
 void t3_gpt2_free(struct t3_gpt2 **t3);
 
@@ -53,13 +53,13 @@ struct t3_gpt2_voice {            /* host memory */
     int n_speech_tokens;
 };
 
-/* ---- states -------------------------------------------------------------------------------------------------------- */
+/* ---- states ----------------------------------------------------------------------------------------------------- */
 
 struct t3_gpt2_state;
 struct t3_gpt2_prefix;
 
-/* n_positions: rows of prompt and speech tokens that the state can hold; cut to the model's own. The memory is touched as it
- * is used. Model and device outlive the state. */
+/* n_positions: rows of prompt and speech tokens that the state can hold; cut to the model's own. The memory is
+ * touched as it is used. Model and device outlive the state. */
 utter_status t3_gpt2_state_create(struct t3_gpt2_state **out, const struct t3_gpt2 *t3, struct device *d,
                                   int n_positions, struct error *e);
 void t3_gpt2_state_free(struct t3_gpt2_state **st);
@@ -74,24 +74,25 @@ int t3_gpt2_prompt_rows(const struct t3_gpt2_state *st);      /* of the whole pr
 int t3_gpt2_prompt_remaining(const struct t3_gpt2_state *st); /* rows not computed yet */
 int t3_gpt2_room(const struct t3_gpt2_state *st);             /* speech tokens that can still be fed */
 
-/* Computes one batch of the prompt, at most about max_rows rows (clamped to the two bounds above; 0: the larger). OK: there is more.
- * DONE: the logits are those of the first speech token. Else the stream's status. */
+/* Computes one batch of the prompt, at most about max_rows rows (clamped to the two bounds above; 0: the larger).
+ * OK: there is more. DONE: the logits are those of the first speech token. Else the stream's status. */
 utter_status t3_gpt2_prefill(struct t3_gpt2_state *st, struct stream *s, int max_rows);
 
-/* Feeds a speech token; then the logits are those of the next one. A token outside the vocabulary or a position past the
- * room fails the stream with INVALID_ARGUMENT. */
+/* Feeds a speech token; then the logits are those of the next one. A token outside the vocabulary or a position past
+ * the room fails the stream with INVALID_ARGUMENT. */
 utter_status t3_gpt2_decode(struct t3_gpt2_state *st, struct stream *s, int32_t token);
 
 /* [speech_vocab] floats in host memory, valid until the next call on the state. */
 const float *t3_gpt2_logits(const struct t3_gpt2_state *st);
 
-/* Names seen: "prompt_embeds" (rows before positions are added), "h.<i>" (after block i), "ln_f", "logits"; each once a batch or
- * step, for its rows. NULL stops it. */
+/* Names seen: "prompt_embeds" (rows before positions are added), "h.<i>" (after block i), "ln_f", "logits"; each
+ * once a batch or step, for its rows. NULL stops it. */
 void t3_gpt2_observe(struct t3_gpt2_state *st, const struct observer *o);
 
-/* ---- prefixes ------------------------------------------------------------------------------------------------------ */
+/* ---- prefixes --------------------------------------------------------------------------------------------------- */
 
-/* The voice's rows of a state whose prefill is past them, copied. Immutable; any number of states may use it at once. */
+/* The voice's rows of a state whose prefill is past them, copied. Immutable; any number of states may use it at
+ * once. */
 utter_status t3_gpt2_prefix_create(struct t3_gpt2_prefix **out, struct t3_gpt2_state *st, struct stream *s,
                                    struct error *e);
 void t3_gpt2_prefix_free(struct t3_gpt2_prefix **p);

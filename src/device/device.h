@@ -202,8 +202,8 @@ void op_attention(struct stream *s, struct array out, struct array q, struct arr
 void op_attention_relative(struct stream *s, struct array out, struct array q, struct array k, struct array v,
                            struct array pos, struct array bias_u, struct array bias_w, int n_heads, float scale);
 
-/* Causal attention with a cache of all layers' keys and values. type: DTYPE_F32, or DTYPE_F16, which halves what a decode step reads
- * and rounds keys and values once, when they are stored. */
+/* Causal attention with a cache of all layers' keys and values. type: DTYPE_F32, or DTYPE_F16, which halves what a
+ * decode step reads and rounds keys and values once, when they are stored. */
 utter_status kv_cache_create(struct kv_cache **out, struct device *d, enum dtype type, int n_layers, int n_positions,
                              int width, struct error *e);
 void kv_cache_destroy(struct kv_cache **kv);

@@ -7,7 +7,8 @@
 #include "base/mem.h"
 #include "text/unicode.h"
 
-/* Lower-case letters whose capital is more than one character (Unicode's SpecialCasing.txt); utf8proc has the others. */
+/* Lower-case letters whose capital is more than one character (Unicode's SpecialCasing.txt); utf8proc has the
+ * others. */
 static const struct {
     int32_t lower, upper[3];
 } special_upper[] = {

@@ -1,8 +1,8 @@
 /*
  * punc_norm.h - the punctuation rules that each Chatterbox model was trained behind (specification section 3.1).
  *
- * The first letter becomes a capital, white space collapses, typographic marks become plain ones, and a sentence ender is
- * added when none is there. Exact: the same string as the published package gives. Any thread.
+ * The first letter becomes a capital, white space collapses, typographic marks become plain ones, and a sentence
+ * ender is added when none is there. Exact: the same string as the published package gives. Any thread.
  */
 #ifndef TEXT_PUNC_NORM_H
 #define TEXT_PUNC_NORM_H

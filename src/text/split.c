@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "text/unicode.h"
 
-/* ---- how long a text takes to say ----------------------------------------------------------------------------------- */
+/* ---- how long a text takes to say ------------------------------------------------------------------------------- */
 
 /* Seconds of speech for one code point: averages of read speech, good to about a factor of 1.5 for whole sentences. */
 static double seconds_of(int32_t cp)
@@ -64,7 +64,7 @@ double text_expected_seconds(const char *text, size_t n)
     return cost_of(text, n).seconds;
 }
 
-/* ---- sentences ------------------------------------------------------------------------------------------------------ */
+/* ---- sentences -------------------------------------------------------------------------------------------------- */
 
 static bool is_one_of(int32_t cp, const int32_t *set)
 {
@@ -238,8 +238,8 @@ static struct stop read_stop(const char *text, size_t n, size_t at)
     return s;
 }
 
-/* Does the line break at text[at] end the sentence that began at `from`? Then where the next one starts, else 0. A blank line
- * does, the end of a heading, and a heading, a list mark or a row of ornament on the next line. */
+/* Does the line break at text[at] end the sentence that began at `from`? Then where the next one starts, else 0. A
+ * blank line does, the end of a heading, and a heading, a list mark or a row of ornament on the next line. */
 static size_t line_break_ends(const char *text, size_t n, size_t from, size_t at)
 {
     const size_t start = skip_spaces(text, n, at);
@@ -306,7 +306,7 @@ size_t text_first_sentence(const char *text, size_t n, bool grows)
     return grows ? 0 : n;
 }
 
-/* ---- sentences over the budget -------------------------------------------------------------------------------------- */
+/* ---- sentences over the budget ---------------------------------------------------------------------------------- */
 
 struct splitter {
     struct text_pieces *out;
@@ -336,8 +336,8 @@ static enum cut_class cut_class_at(int32_t previous, int32_t before, int32_t nex
     return unicode_is_digit(before) && unicode_is_digit(next) ? CUT_GRAPHEME : CUT_WORD;
 }
 
-/* The best place to cut text[first .. end), whose whole load is given: parts of about equal load, at a clause if one ends
- * past a third of the budget, else between words, else between graphemes. */
+/* The best place to cut text[first .. end), whose whole load is given: parts of about equal load, at a clause if one
+ * ends past a third of the budget, else between words, else between graphemes. */
 static size_t best_cut(const struct splitter *sp, size_t first, size_t end, double whole)
 {
     double parts = 1;
@@ -369,7 +369,7 @@ static size_t best_cut(const struct splitter *sp, size_t first, size_t end, doub
     return end;
 }
 
-/* ---- pieces --------------------------------------------------------------------------------------------------------- */
+/* ---- pieces ----------------------------------------------------------------------------------------------------- */
 
 static utter_status out_of_memory(struct error *e)
 {

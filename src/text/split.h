@@ -5,18 +5,18 @@
  *
  * One piece is one sentence, or a part of one when the sentence is over the budget:
  *
- *     TEXT_PIECE_SECONDS   20 s of expected speech, about 300 Latin letters. Turbo degrades past 300 to 350 characters or 25 s, and
- *                          its cap of 1,000 speech tokens is 40 s, so the slowest speaker still fits. Ideographs count more than
- *                          letters, digits more still (they are read as words).
- *     TEXT_PIECE_BYTES     900 bytes of spoken text. Byte-level BPE makes at most one token a byte, so a piece never meets the
- *                          tokenizer's limit of 1,024 tokens, whatever its script.
+ *     TEXT_PIECE_SECONDS   20 s of expected speech, about 300 Latin letters. Turbo degrades past 300 to 350 characters
+ *                          or 25 s, and its cap of 1,000 speech tokens is 40 s, so the slowest speaker still fits.
+ *                          Ideographs count more than letters, digits more still (they are read as words).
+ *     TEXT_PIECE_BYTES     900 bytes of spoken text. Byte-level BPE makes at most one token a byte, so a piece never
+ *                          meets the tokenizer's limit of 1,024 tokens, whatever its script.
  *
- * Cuts stand at sentence ends; numbers (8,848.86, v2.4.1, 192.168.1.1), abbreviations (Dr., e.g., U.S., a.m.) and initials (J. R. R.)
- * hold together. A blank line, a heading and a list item end a sentence too; a single line break does not. No cut is inside a
- * UTF-8 sequence, nor inside a grapheme unless that grapheme alone is over the budget.
+ * Cuts stand at sentence ends; numbers (8,848.86, v2.4.1, 192.168.1.1), abbreviations (Dr., e.g., U.S., a.m.) and
+ * initials (J. R. R.) hold together. A blank line, a heading and a list item end a sentence too; a single line break
+ * does not. No cut is inside a UTF-8 sequence, nor inside a grapheme unless that grapheme alone is over the budget.
  *
- * The ranges of the pieces follow each other and cover the whole text: what is not spoken (white space, ornament, emoji) belongs to
- * a neighbour. Any thread.
+ * The ranges of the pieces follow each other and cover the whole text: what is not spoken (white space, ornament,
+ * emoji) belongs to a neighbour. Any thread.
  */
 #ifndef TEXT_SPLIT_H
 #define TEXT_SPLIT_H
@@ -51,7 +51,8 @@ utter_status text_split(struct text_pieces *out, const char *text, size_t n, con
 void text_pieces_free(struct text_pieces *p); /* a zeroed one is fine */
 
 /* For text that still grows: the length of the first sentence, trailing white space included; 0 when no sentence is
- * certainly complete yet (what follows could still change it). A text that will not grow any more is one sentence at least. */
+ * certainly complete yet (what follows could still change it). A text that will not grow any more is one sentence at
+ * least. */
 size_t text_first_sentence(const char *text, size_t n, bool grows);
 
 /* Seconds a voice needs for this text, roughly: 15 Latin letters a second. */

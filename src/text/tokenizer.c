@@ -43,7 +43,7 @@ struct tokenizer {
     pcre2_code *split;
 };
 
-/* ---- hash tables: open addressing, at most half full ---------------------------------------------------------------- */
+/* ---- hash tables: open addressing, at most half full ------------------------------------------------------------ */
 
 static size_t hash_bytes(const char *bytes, size_t n)
 {
@@ -86,7 +86,7 @@ static struct merge *merge_slot(const struct tokenizer *t, int32_t left, int32_t
     return &t->merges[i];
 }
 
-/* ---- building ------------------------------------------------------------------------------------------------------- */
+/* ---- building --------------------------------------------------------------------------------------------------- */
 
 int32_t gpt2_byte_to_code_point(int byte)
 {
@@ -253,7 +253,7 @@ utter_status tokenizer_finish(struct tokenizer *t, struct error *e)
     return UTTER_OK;
 }
 
-/* ---- BPE: the pair of lowest rank first, the leftmost of equal ones; a heap keeps long words from going quadratic ------ */
+/* ---- BPE: the pair of lowest rank first, the leftmost of equal ones; a heap keeps long words from going quadratic */
 
 struct symbol {
     int32_t id, previous, next; /* neighbours by index, -1 at the ends; id < 0: merged into the one before */
@@ -343,7 +343,7 @@ static void encode_word(const struct tokenizer *t, struct bpe *b, const char *wo
     for (int32_t i = 0; i >= 0; i = b->symbols[i].next) out->ids[out->n++] = b->symbols[i].id;
 }
 
-/* ---- encoding ------------------------------------------------------------------------------------------------------- */
+/* ---- encoding --------------------------------------------------------------------------------------------------- */
 
 static utter_status check_bytes(const struct tokenizer *t, const char *text, size_t first, size_t n, struct error *e)
 {
@@ -361,9 +361,9 @@ static utter_status encode_stretch(const struct tokenizer *t, struct bpe *b, pcr
 {
     for (size_t at = 0; at < n;) {
         int found = pcre2_match(t->split, (PCRE2_SPTR)text, n, at, PCRE2_NO_UTF_CHECK, match, NULL);
-        if (found < 1)
+        const size_t end = found > 0 ? pcre2_get_ovector_pointer(match)[1] : at;
+        if (end <= at)
             return error_set(e, UTTER_ENGINE, "text: the split pattern failed at byte %zu (PCRE2 error %d)", at, found);
-        const size_t end = pcre2_get_ovector_pointer(match)[1];
         if (!bpe_reserve(b, end - at)) return out_of_memory("text", e);
         encode_word(t, b, text + at, end - at, out);
         at = end;
@@ -426,7 +426,7 @@ utter_status tokenizer_encode(const struct tokenizer *t, const char *text, size_
     return UTTER_OK;
 }
 
-/* ---- looking up ----------------------------------------------------------------------------------------------------- */
+/* ---- looking up ------------------------------------------------------------------------------------------------- */
 
 int tokenizer_size(const struct tokenizer *t)
 {

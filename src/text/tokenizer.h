@@ -1,11 +1,12 @@
 /*
  * tokenizer.h - GPT-2's byte-level BPE with added tokens (specification section 3.2).
  *
- *     text --added tokens, verbatim, leftmost longest--> stretches --split pattern--> words --bytes, merges by rank--> ids
+ *     text --added tokens, verbatim, leftmost longest--> stretches --split pattern--> words --bytes, merges by rank-->
+ *     ids
  *
- * The split pattern is GPT-2's own. No normalisation, no start or end token: punc_norm comes before, the model's prompt
- * layout after. A vocabulary of any size takes the same path; one without some byte cannot encode a text that holds it and
- * says so.
+ * The split pattern is GPT-2's own. No normalisation, no start or end token: punc_norm comes before, the model's
+ * prompt layout after. A vocabulary of any size takes the same path; one without some byte cannot encode a text that
+ * holds it and says so.
  *
  * A tokenizer is immutable once loaded; any thread may use it.
  */
@@ -18,7 +19,8 @@
 
 struct tokenizer;
 
-/* The tokenizer of a model: GGUF metadata (tokenizer.ggml.*) when present, else the side files of a published folder. */
+/* The tokenizer of a model: GGUF metadata (tokenizer.ggml.*) when present, else the side files of a published
+ * folder. */
 utter_status tokenizer_load(struct tokenizer **out, const struct checkpoint *ck, struct error *e);
 /* The tokenizer files of a folder that need not hold anything else. */
 utter_status tokenizer_load_folder(struct tokenizer **out, const char *folder, struct error *e);
@@ -35,8 +37,8 @@ void tokenizer_free(struct tokenizer **t);
 
 int tokenizer_size(const struct tokenizer *t); /* largest id + 1 */
 
-/* *ids: *n_ids ids, freed by the caller with mem_free (NULL when the text is empty). INVALID_ARGUMENT for text that is not
- * UTF-8 or holds a byte that the vocabulary lacks, with its position. */
+/* *ids: *n_ids ids, freed by the caller with mem_free (NULL when the text is empty). INVALID_ARGUMENT for text that
+ * is not UTF-8 or holds a byte that the vocabulary lacks, with its position. */
 utter_status tokenizer_encode(const struct tokenizer *t, const char *text, size_t n, int32_t **ids, size_t *n_ids,
                               struct error *e);
 

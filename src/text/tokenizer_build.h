@@ -1,8 +1,9 @@
 /*
  * tokenizer_build.h - how the readers of tokenizer files and GGUF metadata fill a tokenizer. Inside the text room only.
  *
- * Order: tokenizer_begin, tokenizer_put for every token of the vocabulary, tokenizer_put_added, tokenizer_put_merge in order of
- * rank, tokenizer_finish. After a failure the caller frees what it has. Everything given is checked here.
+ * Order: tokenizer_begin, tokenizer_put for every token of the vocabulary, tokenizer_put_added, tokenizer_put_merge
+ * in order of rank, tokenizer_finish. After a failure the caller frees what it has. Everything given is checked
+ * here.
  */
 #ifndef TEXT_TOKENIZER_BUILD_H
 #define TEXT_TOKENIZER_BUILD_H

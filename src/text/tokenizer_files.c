@@ -11,7 +11,7 @@
 /* An added token of every GPT-2 tokenizer, listed as one or not. */
 static const char end_of_text[] = "<|endoftext|>";
 
-/* ---- published folders ---------------------------------------------------------------------------------------------- */
+/* ---- published folders ------------------------------------------------------------------------------------------ */
 
 static utter_status parse_object(json_t **out, const struct tokenizer_files *f, const char *name, const char *data,
                                  size_t n, struct error *e)
@@ -61,7 +61,7 @@ static utter_status decoder_entry(int64_t *id, const char **text, const struct t
 
 static utter_status count_tokens(size_t *n, const struct parsed *p, const struct tokenizer_files *f, struct error *e)
 {
-    int64_t id, last = -1;
+    int64_t id = -1, last = -1;
     const char *key, *text;
     json_t *value;
     utter_status s = UTTER_OK;
@@ -187,19 +187,19 @@ utter_status tokenizer_load_folder(struct tokenizer **out, const char *folder, s
     return s;
 }
 
-/* ---- GGUF metadata -------------------------------------------------------------------------------------------------- */
+/* ---- GGUF metadata ---------------------------------------------------------------------------------------------- */
 
 enum { GGUF_TOKEN_CONTROL = 3, GGUF_TOKEN_USER_DEFINED = 4 };
 
-static utter_status need_meta(const struct meta **out, const struct checkpoint *ck, const char *key,
-                              enum meta_type type, const char *type_name, struct error *e)
+/* NULL, with the message set, when the key is missing or of another type. */
+static const struct meta *need_meta(const struct checkpoint *ck, const char *key, enum meta_type type,
+                                    const char *type_name, struct error *e)
 {
     const struct meta *m = checkpoint_meta(ck, key);
-    if (!m || m->type != type)
-        return error_set(e, UTTER_MODEL_DAMAGED, "%s: %s: expected an array of %s, found %s", checkpoint_path(ck), key,
-                         type_name, m ? "something else" : "nothing");
-    *out = m;
-    return UTTER_OK;
+    if (m && m->type == type) return m;
+    error_set(e, UTTER_MODEL_DAMAGED, "%s: %s: expected an array of %s, found %s", checkpoint_path(ck), key, type_name,
+              m ? "something else" : "nothing");
+    return NULL;
 }
 
 static utter_status put_gguf(struct tokenizer *t, const struct meta *tokens, const struct meta *types,
@@ -220,15 +220,15 @@ static utter_status put_gguf(struct tokenizer *t, const struct meta *tokens, con
 
 static utter_status load_gguf(struct tokenizer **out, const struct checkpoint *ck, struct error *e)
 {
-    const struct meta *tokens = NULL, *types = NULL, *merges = NULL;
+    const struct meta *tokens = need_meta(ck, "tokenizer.ggml.tokens", META_STRINGS, "strings", e);
+    const struct meta *types = tokens ? need_meta(ck, "tokenizer.ggml.token_type", META_INTS, "integers", e) : NULL;
+    const struct meta *merges = types ? need_meta(ck, "tokenizer.ggml.merges", META_STRINGS, "strings", e) : NULL;
+    if (!tokens || !types || !merges) return UTTER_MODEL_DAMAGED;
+    if (types->count != tokens->count)
+        return error_set(e, UTTER_MODEL_DAMAGED, "%s: tokenizer.ggml.token_type: %zu entries for %zu tokens",
+                         checkpoint_path(ck), types->count, tokens->count);
     struct tokenizer *t = NULL;
-    utter_status s = need_meta(&tokens, ck, "tokenizer.ggml.tokens", META_STRINGS, "strings", e);
-    if (s == UTTER_OK) s = need_meta(&types, ck, "tokenizer.ggml.token_type", META_INTS, "integers", e);
-    if (s == UTTER_OK) s = need_meta(&merges, ck, "tokenizer.ggml.merges", META_STRINGS, "strings", e);
-    if (s == UTTER_OK && types->count != tokens->count)
-        s = error_set(e, UTTER_MODEL_DAMAGED, "%s: tokenizer.ggml.token_type: %zu entries for %zu tokens",
-                      checkpoint_path(ck), types->count, tokens->count);
-    if (s == UTTER_OK) s = tokenizer_begin(&t, checkpoint_path(ck), tokens->count, merges->count, e);
+    utter_status s = tokenizer_begin(&t, checkpoint_path(ck), tokens->count, merges->count, e);
     if (s == UTTER_OK) s = put_gguf(t, tokens, types, merges, e);
     if (s != UTTER_OK) tokenizer_free(&t);
     *out = t;

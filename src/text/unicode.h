@@ -1,8 +1,8 @@
 /*
  * unicode.h - the little Unicode that the text room shares; everything else is asked of utf8proc.
  *
- * Text is UTF-8 with a length and may hold NUL bytes. Functions that walk text want it valid: call utf8_check once where
- * text enters the room. Any thread.
+ * Text is UTF-8 with a length and may hold NUL bytes. Functions that walk text want it valid: call utf8_check once
+ * where text enters the room. Any thread.
  */
 #ifndef TEXT_UNICODE_H
 #define TEXT_UNICODE_H

@@ -102,44 +102,89 @@ void cfm_load(struct cfm *m, struct binder *b, int n_mels)
 
 /* ---- estimator ---------------------------------------------------------------------------------------------------- */
 
-/* tau(t): [1][time_dim]. Angles are rounded to float32 as in the reference (they reach 1000). */
-static void time_mlp(struct stream *s, const struct cfm *m, struct array out, float t)
+/* Where step k of n starts; float32 as in the reference. */
+float cfm_time(const struct cfm *m, int k, int n)
+{
+    const float u = (float)k / (float)n;
+    return cfm_is_meanflow(m) ? u : 1.0f - cosf(u * 0.5f * (float)M_PI);
+}
+
+/* tau of every point of the grid: [n + 1][time_dim]. Angles are rounded to float32 as in the reference (they reach 1000). */
+static void time_mlp(struct stream *s, const struct cfm *m, struct array taus, const struct observer *o)
 {
     enum { MOST = 1024 };
     float sinusoid[MOST];
-    const int half = 2 * m->n_mels;
+    const int half = 2 * m->n_mels, n = taus.rows - 1;
     if (2 * half > MOST) {
         stream_fail(s, UTTER_UNSUPPORTED);
         return;
     }
-    for (int i = 0; i < half; i++) {
-        const double angle = 1000.0f * t * expf((float)i * (float)-(log(10000.0) / (half - 1)));
-        sinusoid[i] = (float)sin(angle);
-        sinusoid[half + i] = (float)cos(angle);
-    }
     const size_t mark = stream_mark(s);
-    struct array x = stream_upload(s, 1, 2 * half, sinusoid), h = stream_array(s, 1, m->time_dim);
+    struct array x = stream_array(s, n + 1, 2 * half), h = stream_array(s, n + 1, m->time_dim);
+    for (int k = 0; k <= n; k++) {
+        for (int i = 0; i < half; i++) {
+            const double angle =
+                (double)(1000.0f * cfm_time(m, k, n) * expf((float)i * (float)-(log(10000.0) / (half - 1))));
+            sinusoid[i] = (float)sin(angle);
+            sinusoid[half + i] = (float)cos(angle);
+        }
+        stream_write(s, array_rows(x, k, 1), sinusoid);
+    }
     op_linear(s, h, x, m->time_linear_1, (struct epilogue){.act = ACT_SILU});
-    op_linear(s, out, h, m->time_linear_2, (struct epilogue){0});
+    op_linear(s, taus, h, m->time_linear_2, (struct epilogue){0});
+    observe(o, taus, "time_mlp");
     stream_release(s, mark);
 }
 
-/* mish(te): what every resnet's mlp reads. */
-static void time_embedding(struct stream *s, const struct cfm *m, struct array out, float t, float r,
-                           const struct observer *o)
+static int n_resnets(const struct cfm *m)
 {
+    return m->n_mid + 2;
+}
+
+static const struct cfm_resnet *resnet_at(const struct cfm *m, int i)
+{
+    return i == 0 ? &m->down.resnet : i <= m->n_mid ? &m->mid[i - 1].resnet : &m->up.resnet;
+}
+
+/* What the time of every step adds inside every resnet, mlp(mish(te)): [n][resnets * channels], down, mids, up. */
+static void time_shifts(struct stream *s, const struct cfm *m, struct array shifts, const struct observer *o)
+{
+    const int n = shifts.rows, dim = m->time_dim;
     const size_t mark = stream_mark(s);
-    struct array both = stream_array(s, 1, 2 * m->time_dim);
-    struct array tau_t = array_cols(both, 0, m->time_dim), tau_r = array_cols(both, m->time_dim, m->time_dim);
-    time_mlp(s, m, tau_t, t);
+    struct array taus = stream_array(s, n + 1, dim), te = stream_array(s, n, dim);
+    time_mlp(s, m, taus, o);
     if (cfm_is_meanflow(m)) {
-        time_mlp(s, m, tau_r, r);
-        op_linear(s, out, both, m->time_embed_mixer, (struct epilogue){.act = ACT_MISH});
+        struct array both = stream_array(s, n, 2 * dim);
+        op_copy(s, array_cols(both, 0, dim), array_rows(taus, 0, n));
+        op_copy(s, array_cols(both, dim, dim), array_rows(taus, 1, n));
+        op_linear(s, te, both, m->time_embed_mixer, (struct epilogue){.act = ACT_MISH});
     } else {
-        op_activate(s, out, tau_t, ACT_MISH, 0);
+        op_activate(s, te, array_rows(taus, 0, n), ACT_MISH, 0);
     }
-    observe(o, cfm_is_meanflow(m) ? tau_r : tau_t, "time_mlp");
+    for (int i = 0; i < n_resnets(m); i++)
+        op_linear(s, array_cols(shifts, i * m->channels, m->channels), te, resnet_at(m, i)->mlp, (struct epilogue){0});
     stream_release(s, mark);
+}
+
+utter_status cfm_prepare(struct cfm *m, struct device *d, int n_steps, struct error *e)
+{
+    struct stream *s = NULL;
+    utter_status status = stream_create(&s, d, NULL, 0, e);
+    if (status != UTTER_OK) return status;
+    m->device = d;
+    status = device_array(&m->shifts, d, n_steps, n_resnets(m) * m->channels, e);
+    if (status == UTTER_OK) {
+        time_shifts(s, m, m->shifts, NULL);
+        if ((status = stream_wait(s)) != UTTER_OK)
+            error_set(e, status, "the flow's time embeddings: %s", utter_status_text(status));
+    }
+    stream_destroy(&s);
+    return status;
+}
+
+void cfm_free(struct cfm *m)
+{
+    if (m->device) device_array_free(m->device, &m->shifts);
 }
 
 static void block(struct stream *s, const struct cfm_block *m, struct array out, struct array z)
@@ -148,14 +193,12 @@ static void block(struct stream *s, const struct cfm_block *m, struct array out,
     op_layer_norm(s, out, out, m->norm.gain, m->norm.bias, NORM_EPS, ACT_MISH);
 }
 
-static void resnet(struct stream *s, const struct cfm_resnet *m, struct array out, struct array z, struct array te)
+static void resnet(struct stream *s, const struct cfm_resnet *m, struct array out, struct array z, struct array shift)
 {
     const size_t mark = stream_mark(s);
     struct array h = stream_array(s, z.rows, out.cols), h2 = stream_array(s, z.rows, out.cols);
-    struct array row = stream_array(s, 1, out.cols);
-    op_linear(s, row, te, m->mlp, (struct epilogue){0});
     block(s, &m->block1, h, z);
-    op_add(s, h, 1, h, 1, row);
+    op_add(s, h, 1, h, 1, shift);
     block(s, &m->block2, h2, h);
     op_linear(s, out, z, m->res_conv, (struct epilogue){.residual = h2});
     stream_release(s, mark);
@@ -182,9 +225,9 @@ static void transformer(struct stream *s, const struct cfm_transformer *m, struc
 
 /* out = transformers(resnet(z)) */
 static void stage(struct stream *s, const struct cfm *m, const struct cfm_stage *g, struct array out, struct array z,
-                  struct array te, const struct observer *o, const char *name)
+                  struct array shift, const struct observer *o, const char *name)
 {
-    resnet(s, &g->resnet, out, z, te);
+    resnet(s, &g->resnet, out, z, shift);
     observe(o, out, "%s.resnet", name);
     for (int i = 0; i < m->n_transformers; i++) {
         transformer(s, &g->transformers[i], out);
@@ -192,8 +235,8 @@ static void stage(struct stream *s, const struct cfm *m, const struct cfm_stage 
     }
 }
 
-/* v [T][n_mels] = dx/dt at `in`. te: time_embedding's. */
-static void estimator(struct stream *s, const struct cfm *m, struct array v, struct array in, struct array te,
+/* v [T][n_mels] = dx/dt at `in`. shifts: the step's row of time_shifts. */
+static void estimator(struct stream *s, const struct cfm *m, struct array v, struct array in, struct array shifts,
                       const struct observer *o)
 {
     const int T = in.rows, channels = m->channels;
@@ -202,17 +245,17 @@ static void estimator(struct stream *s, const struct cfm *m, struct array v, str
     struct array joined = stream_array(s, T, 2 * channels); /* [z, skip], the up stage's input */
     struct array z = array_cols(joined, 0, channels), skip = array_cols(joined, channels, channels);
 
-    stage(s, m, &m->down, skip, in, te, o, "down");
+    stage(s, m, &m->down, skip, in, array_cols(shifts, 0, channels), o, "down");
     op_conv1d(s, x, skip, m->down_conv, (struct conv_shape){.pad = 2}, (struct epilogue){0});
     for (int i = 0; i < m->n_mid && stream_status(s) == UTTER_OK; i++) {
         char name[16];
         snprintf(name, sizeof name, "mid.%d", i);
         struct array next = i == m->n_mid - 1 ? z : y;
-        stage(s, m, &m->mid[i], next, x, te, o, name);
+        stage(s, m, &m->mid[i], next, x, array_cols(shifts, (i + 1) * channels, channels), o, name);
         y = x, x = next;
     }
     struct array up = stream_array(s, T, channels), last = stream_array(s, T, channels);
-    stage(s, m, &m->up, up, joined, te, o, "up");
+    stage(s, m, &m->up, up, joined, array_cols(shifts, (m->n_mid + 1) * channels, channels), o, "up");
     op_conv1d(s, last, up, m->up_conv, (struct conv_shape){.pad = 2}, (struct epilogue){0});
     block(s, &m->final_block, up, last);
     observe(o, up, "final_block");
@@ -222,19 +265,19 @@ static void estimator(struct stream *s, const struct cfm *m, struct array v, str
 
 /* ---- solver ------------------------------------------------------------------------------------------------------- */
 
-/* float32 as in the reference */
-float cfm_time(const struct cfm *m, int k, int n)
-{
-    const float u = (float)k / (float)n;
-    return cfm_is_meanflow(m) ? u : 1.0f - cosf(u * 0.5f * (float)M_PI);
-}
-
 void cfm_solve(struct stream *s, const struct cfm *m, struct array in, int n_steps, const struct observer *o)
 {
-    if (n_steps < 1 || n_steps > CFM_MAX_STEPS) stream_fail(s, UTTER_INVALID_ARGUMENT);
+    if (n_steps < 1 || n_steps > CFM_MAX_STEPS) {
+        stream_fail(s, UTTER_INVALID_ARGUMENT);
+        return;
+    }
     const size_t mark = stream_mark(s);
     struct array x = array_cols(in, 0, m->n_mels);
-    struct array te = stream_array(s, 1, m->time_dim), v = stream_array(s, in.rows, m->n_mels);
+    struct array v = stream_array(s, in.rows, m->n_mels), shifts = m->shifts;
+    if (n_steps != shifts.rows || o) {
+        shifts = stream_array(s, n_steps, n_resnets(m) * m->channels);
+        time_shifts(s, m, shifts, o);
+    }
     struct array blind = {0}, blind_v = {0}; /* guidance: the same x without mu, spk and cond */
     if (!cfm_is_meanflow(m)) {
         blind = stream_array(s, in.rows, in.cols);
@@ -242,18 +285,17 @@ void cfm_solve(struct stream *s, const struct cfm *m, struct array in, int n_ste
         op_fill(s, blind, 0);
     }
     for (int k = 0; k < n_steps && stream_status(s) == UTTER_OK; k++) {
-        const float t = cfm_time(m, k, n_steps), r = cfm_time(m, k + 1, n_steps);
-        time_embedding(s, m, te, t, r, o);
+        const struct array now = array_rows(shifts, k, 1);
         observe(o, x, "x");
-        estimator(s, m, v, in, te, o);
+        estimator(s, m, v, in, now, o);
         observe(o, v, "dxdt");
         if (array_exists(blind)) {
             op_copy(s, array_cols(blind, 0, m->n_mels), x);
-            estimator(s, m, blind_v, blind, te, o);
+            estimator(s, m, blind_v, blind, now, o);
             observe(o, blind_v, "dxdt");
             op_add(s, v, 1 + GUIDANCE, v, -GUIDANCE, blind_v);
         }
-        op_add(s, x, 1, x, r - t, v);
+        op_add(s, x, 1, x, cfm_time(m, k + 1, n_steps) - cfm_time(m, k, n_steps), v);
     }
     stream_release(s, mark);
 }

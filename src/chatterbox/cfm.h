@@ -45,10 +45,16 @@ struct cfm {
     struct weight *down_conv, *up_conv; /* causal, three taps */
     struct cfm_block final_block;
     struct weight *final_proj;
+    struct device *device;
+    struct array shifts; /* cfm_prepare's: what time adds in every resnet at every step of the usual number */
 };
 
 /* Binds "s3gen.flow.decoder.estimator.*". Errors latch in the binder. */
 void cfm_load(struct cfm *m, struct binder *b, int n_mels);
+
+/* Computes once what depends only on the steps' times, for n_steps steps; other numbers of steps are computed when used. */
+utter_status cfm_prepare(struct cfm *m, struct device *d, int n_steps, struct error *e);
+void cfm_free(struct cfm *m); /* a zeroed or half-loaded one is fine */
 
 static inline bool cfm_is_meanflow(const struct cfm *m)
 {

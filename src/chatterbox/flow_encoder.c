@@ -20,6 +20,7 @@
 #include <pthread.h>
 
 #include "base/mem.h"
+#include "chatterbox/conds.h"
 
 static const float NORM_EPS = 1e-5f, BLOCK_NORM_EPS = 1e-12f;
 enum { HEAD_DIM = 64 };
@@ -170,8 +171,11 @@ void flow_encoder_load(struct flow_encoder *m, struct binder *b)
     const int dim = bind_dim(b, 1, "s3gen.flow.input_embedding.weight");
     *m = (struct flow_encoder){.dim = dim, .n_mels = bind_dim(b, 0, "s3gen.flow.encoder_proj.weight")};
     cache_create(m, b);
-    m->input_embedding =
-        bind_embedding(b, bind_dim(b, 0, "s3gen.flow.input_embedding.weight"), dim, "s3gen.flow.input_embedding");
+    m->input_embedding = bind_embedding(b, SPEECH_CODES, dim, "s3gen.flow.input_embedding");
+    if (b->status == UTTER_OK && dim % HEAD_DIM)
+        b->status = error_set(b->error, UTTER_MODEL_DAMAGED,
+                              "%s: s3gen.flow.input_embedding.weight is %d wide, expected a multiple of %d",
+                              checkpoint_path(b->checkpoint), dim, HEAD_DIM);
     load_embed(&m->embed, b, "embed", dim);
     m->pre_conv1 = bind_conv1d(b, dim, dim, 4, BIAS_REQUIRED, ENCODER "pre_lookahead_layer.conv1");
     m->pre_conv2 = bind_conv1d(b, dim, dim, 3, BIAS_REQUIRED, ENCODER "pre_lookahead_layer.conv2");

@@ -36,6 +36,7 @@ utter_status s3gen_load(struct s3gen **out, struct binder *b)
     cfm_load(&m->cfm, b, N_MELS);
     hift_load(&m->hift, b, N_MELS);
     *out = m;
+    if (binder_status(b) == UTTER_OK) b->status = cfm_prepare(&m->cfm, b->device, s3gen_default_steps(m), b->error);
     if (binder_status(b) != UTTER_OK) s3gen_free(out);
     return binder_status(b);
 }
@@ -44,6 +45,7 @@ void s3gen_free(struct s3gen **m)
 {
     if (!*m) return;
     flow_encoder_free(&(*m)->encoder);
+    cfm_free(&(*m)->cfm);
     mem_free(*m);
     *m = NULL;
 }

@@ -2,6 +2,7 @@
 #include "test.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -130,6 +131,44 @@ static double largest_difference(const float *a, const float *b, int n)
     double most = 0;
     for (int i = 0; i < n; i++) most = fmax(most, fabs((double)a[i] - (double)b[i]));
     return most;
+}
+
+struct speaker {
+    struct stream *stream;
+    float mel[2 * N_TOKENS * PROMPT_N_MELS];
+    utter_status status;
+};
+
+static void *mel_of_all_tokens(void *arg)
+{
+    struct speaker *sp = arg;
+    const struct mel_request q = {
+        .voice = &voice, .tokens = tokens, .n_tokens = N_TOKENS, .final = true, .noise = rng_stream(1, "flow noise")};
+    struct array mel = stream_array(sp->stream, s3gen_mel_frames(&q), PROMPT_N_MELS);
+    s3gen_mel(sp->stream, model, mel, &q);
+    stream_read(sp->stream, sp->mel, mel);
+    sp->status = stream_status(sp->stream);
+    return NULL;
+}
+
+/* Runs first, so that both find the model's cache of positions empty. */
+static void test_two_at_once(void **state)
+{
+    (void)state;
+    static struct speaker speakers[2];
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) assert_int_equal(stream_create(&speakers[i].stream, device, NULL, 0, &e), UTTER_OK);
+    for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, mel_of_all_tokens, &speakers[i]), 0);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(speakers[i].status, UTTER_OK);
+        stream_destroy(&speakers[i].stream);
+    }
+    struct speaker alone = {.stream = s};
+    mel_of_all_tokens(&alone);
+    stream_release(s, 0);
+    assert_memory_equal(speakers[0].mel, alone.mel, sizeof alone.mel);
+    assert_memory_equal(speakers[1].mel, alone.mel, sizeof alone.mel);
 }
 
 /* Pieces of any size give the samples of the whole mel, to the bit: nothing at a seam, and nothing missing. */
@@ -275,13 +314,10 @@ static void test_edges(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wave_has_no_seams),
-        cmocka_unit_test(test_default_hold_back),
-        cmocka_unit_test(test_mel_of_pieces),
-        cmocka_unit_test(test_bounded_context),
-        cmocka_unit_test(test_odd_prompt),
-        cmocka_unit_test(test_first_tokens),
-        cmocka_unit_test(test_edges),
+        cmocka_unit_test(test_two_at_once),       cmocka_unit_test(test_wave_has_no_seams),
+        cmocka_unit_test(test_default_hold_back), cmocka_unit_test(test_mel_of_pieces),
+        cmocka_unit_test(test_bounded_context),   cmocka_unit_test(test_odd_prompt),
+        cmocka_unit_test(test_first_tokens),      cmocka_unit_test(test_edges),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

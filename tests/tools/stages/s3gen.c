@@ -15,6 +15,17 @@ struct seen {
     bool meanflow;
 };
 
+/* Of all grid points, what the reference recorded last for step 0: its end for mean flow, its start (for both halves of the
+ * guided batch) else. */
+static void put_time_mlp(const struct seen *seen, struct array taus)
+{
+    float row[4096];
+    if (taus.cols > 4096) return;
+    stream_read(seen->run->stream, row, array_rows(taus, seen->meanflow, 1));
+    for (int i = 0; i < 2 - seen->meanflow; i++)
+        stage_output_values(seen->run, "step0.time_mlp", 2, (int64_t[]){1, taus.cols}, row);
+}
+
 /* Names as the reference has them: everything of step 0, then only x and dxdt. Inside the estimator channels come first. */
 static void see(void *user, const char *name, struct array value)
 {
@@ -31,14 +42,10 @@ static void see(void *user, const char *name, struct array value)
         return;
     }
     if (strcmp(name, "time_mlp") == 0) {
-        float row[4096] = {0};
-        const bool twice = !seen->meanflow;
-        if (++seen->step > 0 || value.cols > 4096) return;
-        stream_read(seen->run->stream, row, value);
-        for (int i = 0; i < 1 + twice; i++)
-            stage_output_values(seen->run, "step0.time_mlp", 2, (int64_t[]){1, value.cols}, row);
+        put_time_mlp(seen, value);
         return;
     }
+    seen->step += strcmp(name, "x") == 0;
     const bool tap = strcmp(name, "x") == 0 || strcmp(name, "dxdt") == 0, transformer = strstr(name, ".tfm.") != NULL;
     const bool recorded = tap || (transformer ? strncmp(name, "down", 4) == 0 : true);
     if (!recorded || (seen->step > 0 && !tap)) return;

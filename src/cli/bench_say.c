@@ -160,9 +160,10 @@ utter_status bench_cancel(struct bench *b)
     status = run_say(&r);
     const double whole = r.prompt + r.tokens + r.sound;
     for (int i = 0; i < MOMENTS && status == UTTER_OK; i++) {
-        status = cancel_once(&r, whole * (i + 0.5) / MOMENTS, &ms[n]);
+        double taken = -1;
+        status = cancel_once(&r, whole * (i + 0.5) / MOMENTS, &taken);
+        if (taken >= 0) ms[n++] = taken;
         if (status == UTTER_OK && *b->interrupt) status = error_set(&b->error, UTTER_CANCELLED, "interrupted");
-        n += ms[n] >= 0;
     }
     if (status == UTTER_OK && n > 0) {
         qsort(ms, (size_t)n, sizeof *ms, by_value);

@@ -115,18 +115,23 @@ struct array stream_upload(struct stream *s, int rows, int cols, const float *va
     return a;
 }
 
+static float *row_of(struct array a, int r)
+{
+    return a.data + (ptrdiff_t)r * a.stride;
+}
+
 void stream_write(struct stream *s, struct array dst, const float *values)
 {
     if (s->status != UTTER_OK) return;
     for (int r = 0; r < dst.rows; r++)
-        memcpy(array_rows(dst, r, 1).data, values + (size_t)r * (size_t)dst.cols, (size_t)dst.cols * sizeof(float));
+        memcpy(row_of(dst, r), values + (size_t)r * (size_t)dst.cols, (size_t)dst.cols * sizeof(float));
 }
 
 void stream_read(struct stream *s, float *values, struct array src)
 {
     if (s->status != UTTER_OK) return;
     for (int r = 0; r < src.rows; r++)
-        memcpy(values + (size_t)r * (size_t)src.cols, array_rows(src, r, 1).data, (size_t)src.cols * sizeof(float));
+        memcpy(values + (size_t)r * (size_t)src.cols, row_of(src, r), (size_t)src.cols * sizeof(float));
 }
 
 utter_status stream_wait(struct stream *s)
@@ -168,8 +173,8 @@ static bool same_shape(struct array a, struct array b)
 static bool product_fits(struct stream *s, const char *op, struct array out, struct array x, const struct weight *w,
                          const struct epilogue *e)
 {
-    return require(s, w != NULL, "%s: no weight", op) &&
-           require(s, x.cols == w->in && out.cols == w->out, "%s: %d -> %d columns, but the weight is %d -> %d", op,
+    if (!w) return require(s, false, "%s: no weight", op);
+    return require(s, x.cols == w->in && out.cols == w->out, "%s: %d -> %d columns, but the weight is %d -> %d", op,
                    x.cols, out.cols, w->in, w->out) &&
            require(s, !array_exists(e->row_add) || is_row(e->row_add, out.cols), "%s: row_add is %d x %d, not 1 x %d",
                    op, e->row_add.rows, e->row_add.cols, out.cols) &&
@@ -236,7 +241,8 @@ void op_attention_cached(struct stream *s, struct array out, struct array q, str
         require(s, k.rows == q.rows && k.cols == kv->width, "attention_cached: %d queries, %d keys of %d, cache of %d",
                 q.rows, k.rows, k.cols, kv->width) &&
         require(s, kv->type == DTYPE_F32 || q.cols / n_heads % 16 == 0,
-                "attention_cached: heads of %d columns, expected a multiple of 16 for an f16 cache", q.cols / n_heads) &&
+                "attention_cached: heads of %d columns, expected a multiple of 16 for an f16 cache",
+                q.cols / n_heads) &&
         require(s, layer >= 0 && layer < kv->n_layers, "attention_cached: layer %d of %d", layer, kv->n_layers) &&
         require(s, first >= 0 && first <= kv->n_positions - k.rows, "attention_cached: positions %d to %d of %d", first,
                 first + k.rows, kv->n_positions))
@@ -246,16 +252,21 @@ void op_attention_cached(struct stream *s, struct array out, struct array q, str
 void kv_cache_copy(struct stream *s, struct kv_cache *dst, const struct kv_cache *src, int n)
 {
     if (require(s, dst->type == src->type && dst->n_layers == src->n_layers && dst->width == src->width,
-                "kv_cache_copy: %d layers of width %d into %d of %d", src->n_layers, src->width, dst->n_layers, dst->width) &&
-        require(s, n >= 0 && n <= src->n_positions && n <= dst->n_positions, "kv_cache_copy: %d positions of %d into %d", n,
-                src->n_positions, dst->n_positions))
+                "kv_cache_copy: %d layers of width %d into %d of %d", src->n_layers, src->width, dst->n_layers,
+                dst->width) &&
+        require(s, n >= 0 && n <= src->n_positions && n <= dst->n_positions,
+                "kv_cache_copy: %d positions of %d into %d", n, src->n_positions, dst->n_positions))
         cpu_kv_cache_copy(s, dst, src, n);
 }
 
 void op_embed(struct stream *s, struct array out, const struct weight *table, const int32_t *ids, bool accumulate)
 {
-    if (!require(s, table && out.cols == table->in && table->taps == 1 && !table->in_out,
-                 "embed: %d columns of a table of %d", out.cols, table ? table->in : 0))
+    if (!table) {
+        require(s, false, "embed: no table");
+        return;
+    }
+    if (!require(s, out.cols == table->in && table->taps == 1 && !table->in_out, "embed: %d columns of a table of %d",
+                 out.cols, table->in))
         return;
     for (int i = 0; i < out.rows; i++)
         if (!require(s, ids[i] >= 0 && ids[i] < table->out, "embed: id %d at %d is outside a table of %d", ids[i], i,
@@ -301,7 +312,7 @@ void op_fill(struct stream *s, struct array out, float value)
 {
     if (s->status != UTTER_OK) return;
     for (int r = 0; r < out.rows; r++)
-        for (int c = 0; c < out.cols; c++) array_rows(out, r, 1).data[c] = value;
+        for (int c = 0; c < out.cols; c++) row_of(out, r)[c] = value;
 }
 
 void op_add(struct stream *s, struct array out, float a, struct array x, float b, struct array y)
@@ -357,14 +368,17 @@ void op_istft16(struct stream *s, struct array out, struct array x, float limit)
 
 /* ---- ops: the networks that listen ------------------------------------------------------------------------------------ */
 
-static int segments(struct array x, int segment) { return (x.rows + segment - 1) / segment; }
+static int segments(struct array x, int segment)
+{
+    return (x.rows + segment - 1) / segment;
+}
 
 void op_scale_shift(struct stream *s, struct array out, struct array x, struct array scale, struct array shift,
                     enum activation act)
 {
     if (require(s, same_shape(out, x) && is_row(scale, x.cols) && is_row(shift, x.cols),
-                       "scale_shift: out %d x %d, x %d x %d, scale %d x %d, shift %d x %d", out.rows, out.cols, x.rows,
-                       x.cols, scale.rows, scale.cols, shift.rows, shift.cols))
+                "scale_shift: out %d x %d, x %d x %d, scale %d x %d, shift %d x %d", out.rows, out.cols, x.rows, x.cols,
+                scale.rows, scale.cols, shift.rows, shift.cols))
         cpu_scale_shift(s, out, x, scale, shift, act);
 }
 
@@ -372,51 +386,50 @@ void op_rope(struct stream *s, struct array out, struct array x, struct array fr
              int first_position)
 {
     if (require(s,
-                       same_shape(out, x) && n_heads > 0 && frequencies.cols <= 128 &&
-                           is_row(frequencies, x.cols / n_heads / 2) && x.cols == 2 * frequencies.cols * n_heads,
-                       "rope: out %d x %d, x %d x %d, %d heads, frequencies %d x %d", out.rows, out.cols, x.rows,
-                       x.cols, n_heads, frequencies.rows, frequencies.cols))
+                same_shape(out, x) && n_heads > 0 && frequencies.cols <= 128 &&
+                    is_row(frequencies, x.cols / n_heads / 2) && x.cols == 2 * frequencies.cols * n_heads,
+                "rope: out %d x %d, x %d x %d, %d heads, frequencies %d x %d", out.rows, out.cols, x.rows, x.cols,
+                n_heads, frequencies.rows, frequencies.cols))
         cpu_rope(s, out, x, frequencies, first_position);
 }
 
 void op_depthwise_conv1d(struct stream *s, struct array out, struct array x, struct array taps, int pad,
                          struct array residual)
 {
-    if (require(s, out.cols == x.cols && taps.cols == x.cols && pad >= 0 && taps.rows > 0 &&
-                              (!array_exists(residual) || same_shape(residual, out)),
-                       "depthwise_conv1d: out %d x %d, x %d x %d, taps %d x %d, residual %d x %d", out.rows, out.cols,
-                       x.rows, x.cols, taps.rows, taps.cols, residual.rows, residual.cols))
+    if (require(s,
+                out.cols == x.cols && taps.cols == x.cols && pad >= 0 && taps.rows > 0 &&
+                    (!array_exists(residual) || same_shape(residual, out)),
+                "depthwise_conv1d: out %d x %d, x %d x %d, taps %d x %d, residual %d x %d", out.rows, out.cols, x.rows,
+                x.cols, taps.rows, taps.cols, residual.rows, residual.cols))
         cpu_depthwise_conv1d(s, out, x, taps, pad, residual);
 }
 
 void op_lstm_cell(struct stream *s, struct array hidden, struct array cell, struct array gates)
 {
     if (require(s, same_shape(hidden, cell) && gates.rows == cell.rows && gates.cols == 4 * cell.cols,
-                       "lstm_cell: hidden %d x %d, cell %d x %d, gates %d x %d", hidden.rows, hidden.cols, cell.rows,
-                       cell.cols, gates.rows, gates.cols))
+                "lstm_cell: hidden %d x %d, cell %d x %d, gates %d x %d", hidden.rows, hidden.cols, cell.rows,
+                cell.cols, gates.rows, gates.cols))
         cpu_lstm_cell(s, hidden, cell, gates);
 }
 
 void op_segment_mean(struct stream *s, struct array out, struct array x, int segment)
 {
     if (require(s, segment > 0 && x.rows > 0 && out.cols == x.cols && out.rows == segments(x, segment),
-                       "segment_mean: out %d x %d, x %d x %d, segments of %d", out.rows, out.cols, x.rows, x.cols,
-                       segment))
+                "segment_mean: out %d x %d, x %d x %d, segments of %d", out.rows, out.cols, x.rows, x.cols, segment))
         cpu_segment_mean(s, out, x, segment);
 }
 
 void op_segment_gate(struct stream *s, struct array out, struct array x, struct array gate, int segment)
 {
-    if (require(s,
-                       segment > 0 && same_shape(out, x) && gate.cols == x.cols && gate.rows == segments(x, segment),
-                       "segment_gate: out %d x %d, x %d x %d, gate %d x %d, segments of %d", out.rows, out.cols, x.rows,
-                       x.cols, gate.rows, gate.cols, segment))
+    if (require(s, segment > 0 && same_shape(out, x) && gate.cols == x.cols && gate.rows == segments(x, segment),
+                "segment_gate: out %d x %d, x %d x %d, gate %d x %d, segments of %d", out.rows, out.cols, x.rows,
+                x.cols, gate.rows, gate.cols, segment))
         cpu_segment_gate(s, out, x, gate, segment);
 }
 
 void op_mean_std(struct stream *s, struct array out, struct array x)
 {
-    if (require(s, x.rows >= 2 && is_row(out, 2 * x.cols), "mean_std: out %d x %d, x %d x %d", out.rows,
-                       out.cols, x.rows, x.cols))
+    if (require(s, x.rows >= 2 && is_row(out, 2 * x.cols), "mean_std: out %d x %d, x %d x %d", out.rows, out.cols,
+                x.rows, x.cols))
         cpu_mean_std(s, out, x);
 }

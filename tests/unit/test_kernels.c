@@ -1,7 +1,7 @@
 /*
  * test_kernels: every kernel of every level this machine has, against the scalar one, over random sizes, tails, strides
  * and starts, with guard words around what it writes. The list of kernels makes the list of tests: one without a test does
- * not compile. A failure prints the seed; `test-kernels SEED` replays it.
+ * not compile. A failure prints the seed; `test-kernels SEED [ROUNDS]` replays it.
  *
  * Tolerances: a sum of n products, each at most m in all, rounds to within about sqrt(n) units in the last place of m
  * (n in the worst case, which random signs do not meet); 4 + 2 sqrt(n) leaves room for an epilogue.
@@ -18,7 +18,9 @@
 
 #define ULP 0x1p-24
 
-enum { ROUNDS = 60, GUARD = 24 };
+enum { GUARD = 24 };
+
+static int rounds = 60;
 
 static uint64_t seed = 20261129, drawn;
 static struct cpu_kernels plain, fast;
@@ -712,7 +714,7 @@ static void run_at_every_level(void (*test)(void))
         if (!cpu_has_level(levels[i].level)) continue;
         level_name = levels[i].name;
         cpu_kernels_fill(&fast, levels[i].level);
-        for (int round = 0; round < ROUNDS; round++, seed++) {
+        for (int round = 0; round < rounds; round++, seed++) {
             drawn = 0;
             test();
             free_blocks();
@@ -734,6 +736,7 @@ CPU_BF16_KERNELS(X)
 int main(int argc, char **argv)
 {
     if (argc > 1) seed = strtoull(argv[1], NULL, 10);
+    if (argc > 2) rounds = atoi(argv[2]);
     const struct CMUnitTest tests[] = {
 #define X(name, params) cmocka_unit_test(name##_matches),
         CPU_KERNELS(X) CPU_BF16_KERNELS(X)

@@ -218,8 +218,8 @@ static void store_values(float *values, struct array v, int first, int panel, in
         float *block =
             values + (size_t)(at / panel) * (size_t)panel * (size_t)v.cols + (size_t)(at % panel) * (size_t)head_dim;
         for (int h = 0; h < n_heads; h++)
-            memcpy(block + (size_t)h * (size_t)(panel * head_dim), array_rows(v, r, 1).data + h * head_dim,
-                   (size_t)head_dim * sizeof(float));
+            memcpy(block + (size_t)h * (size_t)panel * (size_t)head_dim,
+                   v.data + (ptrdiff_t)r * v.stride + (ptrdiff_t)h * head_dim, (size_t)head_dim * sizeof(float));
     }
 }
 

@@ -38,7 +38,7 @@ struct kv_cache {
     struct device *device;
     enum dtype type; /* f32 or f16 */
     int n_layers, n_positions, width;
-    size_t layer_bytes; /* of one layer's keys, or values */
+    size_t layer_bytes;  /* of one layer's keys, or values */
     struct arena memory; /* reserved address space: positions that were never used cost nothing */
     unsigned char *keys, *values;
 };

@@ -44,6 +44,9 @@ bool cpu_has_level(enum cpu_level level)
     if (level == CPU_AVX2) return detect().avx2;
     if (level == CPU_AVX512) return detect().avx512;
 #endif
+#ifdef __aarch64__
+    if (level == CPU_NEON) return true;
+#endif
     return false;
 }
 
@@ -58,13 +61,15 @@ enum cpu_level cpu_best_level(void)
 void cpu_kernels_fill(struct cpu_kernels *k, enum cpu_level level)
 {
     cpu_kernels_scalar(k);
+    if (level == CPU_SCALAR) return;
 #ifdef __x86_64__
     const struct features f = detect();
     if (level >= CPU_AVX2 && level <= CPU_AVX512) cpu_kernels_avx2(k);
     if (level == CPU_AVX512) cpu_kernels_avx512(k);
     if (level == CPU_AVX512 && f.vnni) cpu_kernels_avx512_vnni(k);
     if (level == CPU_AVX512 && f.bf16) cpu_kernels_avx512_bf16(k);
-#else
-    (void)level;
+#endif
+#ifdef __aarch64__
+    if (level == CPU_NEON) cpu_kernels_neon(k);
 #endif
 }

@@ -161,6 +161,7 @@ struct cpu_kernels {
 void cpu_kernels_scalar(struct cpu_kernels *k);
 void cpu_kernels_avx2(struct cpu_kernels *k);
 void cpu_kernels_avx512(struct cpu_kernels *k);
+void cpu_kernels_neon(struct cpu_kernels *k);
 void cpu_kernels_avx512_vnni(struct cpu_kernels *k); /* on top of avx512: 8-bit products */
 void cpu_kernels_avx512_bf16(struct cpu_kernels *k); /* on top of avx512: PRECISION_FAST */
 

@@ -26,9 +26,9 @@ static void read_column(const struct product *p, int col, float *out)
 {
     const struct weight *w = p->w;
     for (int j = 0; j < p->taps; j++, out += w->in) {
-        const size_t tap = (size_t)(p->tap_first + j * p->tap_stride);
+        const int tap = p->tap_first + j * p->tap_stride;
         if (!w->in_out) {
-            read_weights_scalar(w, tap * (size_t)w->out + (size_t)col, 0, w->in, out);
+            read_weights_scalar(w, (size_t)tap * (size_t)w->out + (size_t)col, 0, w->in, out);
             continue;
         }
         for (int c = 0; c < w->in; c++) read_weights_scalar(w, (size_t)c, col, 1, out + c);

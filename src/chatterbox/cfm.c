@@ -169,7 +169,7 @@ static void time_shifts(struct stream *s, const struct cfm *m, struct array shif
 utter_status cfm_prepare(struct cfm *m, struct device *d, int n_steps, struct error *e)
 {
     struct stream *s = NULL;
-    utter_status status = stream_create(&s, d, NULL, 0, e);
+    utter_status status = stream_create(&s, d, NULL, (size_t)64 << 20, e);
     if (status != UTTER_OK) return status;
     m->device = d;
     status = device_array(&m->shifts, d, n_steps, n_resnets(m) * m->channels, e);

@@ -116,7 +116,7 @@ static struct array sinusoids(struct stream *s, int n, int dim)
         stream_fail(s, UTTER_OUT_OF_MEMORY);
         return (struct array){0};
     }
-    for (int k = 0; k < dim / 2; k++) {
+    for (int k = 0; k < dim / 2 && stream_poll(s) == UTTER_OK; k++) {
         const float frequency = expf((float)(2 * k) * (float)-(log(10000.0) / dim));
         for (int d = 0; d < n; d++) {
             const double angle = (double)((float)d * frequency);

@@ -101,6 +101,15 @@ static int mel_first_frame(const struct mel_request *r)
     return r->first_token ? S3GEN_FRAMES_PER_TOKEN * r->first_token - overlap : 0;
 }
 
+/* Rows first .. first + n - 1 of the noise; a cancel leaves them unfinished. */
+static void draw_rows(struct stream *s, struct rng noise, int first, int n, float *out)
+{
+    enum { BAND = 64 }; /* rows, some 0.3 ms */
+    for (int i = 0; i < n && stream_poll(s) == UTTER_OK; i += BAND)
+        rng_normal(noise, (uint64_t)(first + i) * N_MELS, (size_t)(n - i < BAND ? n - i : BAND) * N_MELS,
+                   out + (size_t)i * N_MELS);
+}
+
 /* The initial noise, by absolute row. */
 static struct array initial_noise(struct stream *s, const struct mel_request *r, const struct extent *x)
 {
@@ -110,11 +119,9 @@ static struct array initial_noise(struct stream *s, const struct mel_request *r,
         stream_fail(s, UTTER_OUT_OF_MEMORY);
         return (struct array){0};
     }
-    const uint64_t row = N_MELS, first_prompt = S3GEN_FRAMES_PER_TOKEN * (uint64_t)r->first_prompt_token;
-    const uint64_t first_speech = S3GEN_FRAMES_PER_TOKEN * (uint64_t)(r->voice->n_prompt_tokens + r->first_token);
-    rng_normal(r->noise, first_prompt * row, (size_t)x->prompt_rows * row, z);
-    rng_normal(r->noise, first_speech * row, (size_t)(x->rows - x->prompt_rows) * row,
-               z + (size_t)x->prompt_rows * row);
+    draw_rows(s, r->noise, S3GEN_FRAMES_PER_TOKEN * r->first_prompt_token, x->prompt_rows, z);
+    draw_rows(s, r->noise, S3GEN_FRAMES_PER_TOKEN * (r->voice->n_prompt_tokens + r->first_token),
+              x->rows - x->prompt_rows, z + (size_t)x->prompt_rows * N_MELS);
     struct array a = stream_upload(s, x->rows, N_MELS, z);
     mem_free(z);
     return a;

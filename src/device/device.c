@@ -56,6 +56,12 @@ void stream_fail(struct stream *s, utter_status status)
         s->status = error_set(&s->error, status, "%s", utter_status_text(status));
 }
 
+utter_status stream_poll(struct stream *s)
+{
+    if (cancel_poll(s->cancel)) stream_fail(s, UTTER_CANCELLED);
+    return s->status;
+}
+
 void stream_clear(struct stream *s)
 {
     s->status = UTTER_OK;

@@ -120,6 +120,7 @@ struct array stream_upload(struct stream *s, int rows, int cols,
 void stream_write(struct stream *s, struct array dst, const float *values); /* host [rows][cols], contiguous */
 void stream_read(struct stream *s, float *values, struct array src);        /* waits; host, contiguous */
 utter_status stream_wait(struct stream *s);                                 /* waits; returns stream_status */
+utter_status stream_poll(struct stream *s); /* for host work between ops: latches a cancel that came; stream_status */
 
 /* Memory that outlives scratch (state of a streaming task), until device_array_free. */
 utter_status device_array(struct array *out, struct device *d, int rows, int cols, struct error *e); /* zeroed */

@@ -9,7 +9,7 @@
 #include "audio/mono.h"
 #include "base/mem.h"
 
-#define FRAMES_PER_S (MONO_RATE / LEVEL_FRAME)
+enum { FRAMES_PER_S = MONO_RATE / LEVEL_FRAME }; /* levels a second */
 enum { PIECE = 1 << 14 };
 
 void clip_free(struct clip *clip)

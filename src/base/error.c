@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#undef error_set /* the analyzer's form */
 utter_status error_set(struct error *e, utter_status status, const char *format, ...)
 {
     if (e) {

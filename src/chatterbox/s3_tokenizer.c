@@ -251,11 +251,14 @@ static void run_stack(struct stream *s, const struct s3_tokenizer *m, const stru
     op_linear(s, code, x, m->project_down, (struct epilogue){.act = ACT_TANH, .scale = 0.9990000128746033f});
     observe(o, code, "fsq_pre_round");
     float *digits = mem_alloc((size_t)k->n_rows * S3_CODE_DIGITS * sizeof *digits);
-    if (!digits) stream_fail(s, UTTER_OUT_OF_MEMORY);
-    stream_read(s, digits, code);
-    for (int i = 0; stream_status(s) == UTTER_OK && i < k->n_rows * S3_CODE_DIGITS; i++)
-        if (!isfinite(digits[i])) stream_fail(s, UTTER_ENGINE);
-    if (stream_status(s) == UTTER_OK) keep_tokens(k, digits);
+    if (digits) {
+        stream_read(s, digits, code);
+        for (int i = 0; stream_status(s) == UTTER_OK && i < k->n_rows * S3_CODE_DIGITS; i++)
+            if (!isfinite(digits[i])) stream_fail(s, UTTER_ENGINE);
+        if (stream_status(s) == UTTER_OK) keep_tokens(k, digits);
+    } else {
+        stream_fail(s, UTTER_OUT_OF_MEMORY);
+    }
     mem_free(digits);
     stream_release(s, mark);
 }

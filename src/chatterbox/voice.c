@@ -188,7 +188,7 @@ static void hear_tokens(struct conds *c, const struct listeners *l, struct strea
                         enum voice_rules rules)
 {
     const int t3_frames =
-        (int)at_most(w->n_t3_frames, (size_t)(S3_FRAMES_PER_TOKEN * rules_table[rules].max_t3_tokens));
+        (int)at_most(w->n_t3_frames, (size_t)S3_FRAMES_PER_TOKEN * (size_t)rules_table[rules].max_t3_tokens);
     const struct s3_request requests[2] = {{w->flow_mel, (int)w->n_flow_frames, NULL, NULL},
                                            {w->t3_mel, t3_frames, NULL, NULL}};
     struct s3_request r[2] = {requests[0], requests[1]};

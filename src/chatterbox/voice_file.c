@@ -163,7 +163,7 @@ static utter_status read_voice_file(struct voice *v, const struct checkpoint *ck
     if (version->type != META_UINT || version->as.u != VOICE_FILE_VERSION)
         return error_set(e, UTTER_VOICE_UNUSABLE, "%s: a voice file of another version; this program reads version %d",
                          path, VOICE_FILE_VERSION);
-    if (!family || family->type != META_STRING || strcmp(family->as.string, "chatterbox"))
+    if (!family || family->type != META_STRING || strcmp(family->as.string, "chatterbox") != 0)
         return error_set(e, UTTER_VOICE_UNUSABLE, "%s: a voice for %.40s models; this program's are chatterbox", path,
                          family && family->type == META_STRING ? family->as.string : "unknown");
     utter_status status = UTTER_OK;
@@ -257,7 +257,7 @@ utter_status voice_save_npy(const struct conds *c, const char *folder, struct er
     utter_status status = UTTER_OK;
     for (int i = 0; i < N_CONDS_TENSORS && status == UTTER_OK; i++)
         for (int k = 0; k < N_NPY && status == UTTER_OK; k++) {
-            if (strcmp(t[i].name + 4, npy_files[k].leaf)) continue;
+            if (strcmp(t[i].name + 4, npy_files[k].leaf) != 0) continue;
             status = path_in(path, folder, npy_files[k].file)
                          ? npy_write(path, &t[i].tensor, e)
                          : error_set(e, UTTER_OUTPUT_UNWRITABLE, "%s: the path is too long", folder);
@@ -335,7 +335,7 @@ utter_status voice_bake(const struct checkpoint *model, const struct conds *c, c
     struct named_tensor voice[N_CONDS_TENSORS];
     size_t n_bytes;
     bool named = false;
-    if (strcmp(checkpoint_format(model), "gguf (utter)"))
+    if (strcmp(checkpoint_format(model), "gguf (utter)") != 0)
         return error_set(e, UTTER_UNSUPPORTED,
                          "%s: a %s; a voice is put into a GGUF file of ours: make one with utter convert",
                          checkpoint_path(model), checkpoint_format(model));

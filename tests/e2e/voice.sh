@@ -28,7 +28,7 @@ else:
     w.writeframes(b"".join(struct.pack("<h", int(32767 * v)) * 1 + (struct.pack("<h", -int(32767 * v)) if channels == 2 else b"") for v in x))
 PY
 rec() { python3 recording.py "$@"; }
-rec good.wav 8; rec short.wav 0.5; rec three.wav 3; rec silence.wav 6 silence; rec dc.wav 6 dc; rec nan.wav 3 nan; rec inf.wav 3 inf; rec inverted.wav 8 inverted
+rec good.wav 2.5; rec short.wav 0.5; rec three.wav 3; rec silence.wav 6 silence; rec dc.wav 6 dc; rec nan.wav 3 nan; rec inf.wav 3 inf; rec inverted.wav 3 inverted
 rec one.wav 0.0001
 
 begin "a voice is made, shown, listed and spoken with"
@@ -112,10 +112,10 @@ begin "bad recordings, each with its message, and no file"
 bad() { # FILE TEXT
   voice 4 make "$1" -m "$mini" -o bad.voice; says "$2"; absent bad.voice; absent bad.voice.part
   voice 4 check "$1"; says "$2"
-  say 4 --ref-audio "$1" -o bad.wav; absent bad.wav
 }
 : >empty.wav; bad empty.wav "the file is empty"
 echo "just text" >text.wav; bad text.wav "it looks like text"
+say 4 --ref-audio text.wav -o bad.wav; says "it looks like text"; absent bad.wav
 printf '<html><body>Not found</body></html>' >page.mp3; bad page.mp3 "a web page"
 printf '\x89PNG\r\n\x1a\n0000000000000000' >picture.wav; bad picture.wav "a PNG picture"
 mkdir folder.wav; bad folder.wav "a folder"
@@ -137,7 +137,7 @@ PY
 bad header.wav "0 samples"
 voice 4 make zero-hz.wav -m "$mini" -o bad.voice; absent bad.voice
 voice 4 make fast.wav -m "$mini" -o bad.voice; absent bad.voice
-head -c 100001 good.wav >odd.wav; voice 0 make odd.wav -m "$mini" -o odd.voice; says "ends early"
+head -c 70001 good.wav >odd.wav; voice 0 make odd.wav -m "$mini" -o odd.voice; says "ends early"
 python3 -c 'f = open("long.wav", "wb"); import struct; n = 12 * 3600 * 16000; f.write(b"RIFF" + struct.pack("<I", 36 + n) + b"WAVEfmt " + struct.pack("<IHHIIHH", 16, 1, 1, 16000, 16000, 1, 8) + b"data" + struct.pack("<I", n)); f.truncate(44 + n)'
 bad long.wav "12.0 h long"
 voice 4 make long.wav -m "$mini" --start 3600 --duration 10 -o bad.voice; says "a constant"

@@ -252,10 +252,10 @@ static void test_finish_inputs(void)
     test_sum_inputs();
 }
 
-static struct quantized_row quantize(const struct cpu_kernels *k, const float *x, int n)
+static struct quantized_row quantize(const struct cpu_kernels *k, const float *x, int n, int offset)
 {
-    struct quantized_row q = {(int8_t *)bytes_of((size_t)n) + 1, floats_of((size_t)n / 32)};
-    k->quantize_row(&q, x, n);
+    struct quantized_row q = {(int8_t *)bytes_of((size_t)n) + 1, floats_of((size_t)n / 32), bytes_of((size_t)n)};
+    k->quantize_row(&q, x, n, offset);
     return q;
 }
 
@@ -264,16 +264,20 @@ static void test_quantize_row(void)
     const int n = 32 * between(1, 20);
     float *x = floats_of((size_t)n);
     if (coin()) memset(x, 0, 32 * sizeof *x);
-    struct quantized_row a = quantize(&plain, x, n), b = quantize(&fast, x, n);
+    struct quantized_row a = quantize(&plain, x, n, 16), b = quantize(&fast, x, n, 16);
     for (int i = 0; i < n; i++)
-        if (a.q[i] != b.q[i] || a.scale[i / 32] != b.scale[i / 32])
+        if (a.q[i] != b.q[i] || a.scale[i / 32] != b.scale[i / 32] || a.start[i / 4] != b.start[i / 4])
             FAIL("value %d: expected %d, found %d", i, a.q[i], b.q[i]);
 }
 
 static void run_rows_q8(const struct cpu_kernels *k, const struct product *p)
 {
     struct quantized_row rows[4];
-    for (int r = 0; r < p->rows; r++) rows[r] = quantize(&plain, p->x + r * p->x_stride, p->w->in);
+    for (int r = 0; r < p->rows; r++)
+        rows[r] = quantize(&plain, p->x + r * p->x_stride, p->w->in,
+                           p->w->type == DTYPE_Q8_0   ? 128
+                           : p->w->type == DTYPE_Q5_0 ? 16
+                                                      : 8);
     k->product_rows_q8(p, rows, 0, p->rows, 0, p->w->out);
 }
 

@@ -43,10 +43,13 @@ struct product {
     float act_param, scale;
 };
 
-/* A row of activations as q8_0 blocks: x[i] is close to scale[i / 32] * q[i]. */
+/* A row of activations as q8_0 blocks: x[i] is close to scale[i / 32] * q[i]. Stored weights are unsigned numbers less an
+ * offset (q8_0: 128, q5_0: 16, q4_0: 8), so a block's product starts from what the offset takes off: start[8 b + j] is
+ * -offset times the sum of the four values q[32 b + 4 j] and on. */
 struct quantized_row {
     int8_t *q;
     float *scale; /* per block, |x| max / 127 */
+    int32_t *start;
 };
 
 /* softmax(scale * scores) v for one head and some queries. Keys are panels of `panel` positions: key j, channel c of
@@ -105,7 +108,7 @@ struct source {
     X(product_rows, (const struct product *p, int row, int n_rows, int col, int n_cols, float *scratch))               \
     X(sum_inputs, (const struct product *p, int row, int n_rows, int lane, float *sums))                               \
     X(finish_inputs, (const struct product *p, int row, int n_rows, int col, int n_cols, const float *sums))           \
-    X(quantize_row, (const struct quantized_row *out, const float *x, int n))                                          \
+    X(quantize_row, (const struct quantized_row *out, const float *x, int n, int offset))                              \
     X(product_rows_q8,                                                                                                 \
       (const struct product *p, const struct quantized_row *x, int row, int n_rows, int col, int n_cols))              \
     X(pack_rows, (float *panels, const float *x, ptrdiff_t x_stride, int first, int n_rows, int width))                \

@@ -92,14 +92,18 @@ static void cut_into_tiles(struct job *j)
 static const struct quantized_row *quantize_rows(struct stream *s, const struct product *p)
 {
     const size_t rows = (size_t)p->rows, blocks = (size_t)p->w->in / 32;
-    float *memory = cpu_scratch(s, rows * (sizeof(struct quantized_row) / sizeof(float) + blocks + blocks * 8));
+    float *memory =
+        cpu_scratch(s, rows * (sizeof(struct quantized_row) / sizeof(float) + blocks + blocks * 8 + blocks * 8));
     if (!memory) return NULL;
+    const int offset = p->w->type == DTYPE_Q8_0 ? 128 : p->w->type == DTYPE_Q5_0 ? 16 : 8;
     struct quantized_row *q = (struct quantized_row *)memory;
     float *scales = memory + rows * sizeof *q / sizeof(float);
-    int8_t *bytes = (int8_t *)(scales + rows * blocks);
+    int32_t *starts = (int32_t *)(scales + rows * blocks);
+    int8_t *bytes = (int8_t *)(starts + rows * blocks * 8);
     for (size_t t = 0; t < rows; t++) {
-        q[t] = (struct quantized_row){bytes + t * blocks * 32, scales + t * blocks};
-        s->device->kernels.quantize_row(&q[t], p->x + (p->x_first + (int)t * p->row_step) * p->x_stride, p->w->in);
+        q[t] = (struct quantized_row){bytes + t * blocks * 32, scales + t * blocks, starts + t * blocks * 8};
+        s->device->kernels.quantize_row(&q[t], p->x + (p->x_first + (int)t * p->row_step) * p->x_stride, p->w->in,
+                                        offset);
     }
     return q;
 }

@@ -79,7 +79,7 @@ void finish_inputs_scalar(const struct product *p, int row, int n_rows, int col,
         for (int n = col; n < col + n_cols; n++) store(p, row + t, n, (double)sums[t * p->w->out + n]);
 }
 
-void quantize_row_scalar(const struct quantized_row *out, const float *x, int n)
+void quantize_row_scalar(const struct quantized_row *out, const float *x, int n, int offset)
 {
     for (int b = 0; b < n / 32; b++, x += 32) {
         float largest = 0;
@@ -87,6 +87,10 @@ void quantize_row_scalar(const struct quantized_row *out, const float *x, int n)
         const float inverse = largest > 0 ? 127 / largest : 0;
         for (int i = 0; i < 32; i++) out->q[32 * b + i] = (int8_t)rintf(x[i] * inverse);
         out->scale[b] = largest / 127;
+        for (int j = 0; j < 8; j++) {
+            const int8_t *q = out->q + 32 * b + 4 * j;
+            out->start[8 * b + j] = -offset * (q[0] + q[1] + q[2] + q[3]);
+        }
     }
 }
 

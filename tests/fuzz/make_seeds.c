@@ -24,7 +24,7 @@ static void safetensors_seeds(void)
     static const char *const headers[][2] = {
         {"t3", "{\"__metadata__\":{\"format\":\"pt\"},"
                "\"tfmr.h.0.attn.c_attn.weight\":{\"dtype\":\"F16\",\"shape\":[2,3],\"data_offsets\":[0,12]},"
-               "\"speech_head.bias\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[12,16]}}"},
+               "\"speech_emb.weight\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[12,16]}}"},
         {"weight-norm",
          "{\"mel2wav.ups.0.parametrizations.weight.original0\":{\"dtype\":\"F32\",\"shape\":[2,1,1],\"data_offsets\":["
          "0,8]},"
@@ -78,7 +78,7 @@ static void gguf_seeds(void)
     bytes_gguf_key(&b, "chatterbox.layer_norm_eps", 6);
     bytes_uint(&b, 0x3727C5AC, 4);
     bytes_gguf_tensor(&b, "model/h0/attn/c_attn/w", 2, (const uint64_t[]){32, 3}, 8, 0);
-    bytes_gguf_tensor(&b, "chatterbox/text_emb", 2, (const uint64_t[]){4, 2}, 1, 128);
+    bytes_gguf_tensor(&b, "chatterbox/speech_emb", 2, (const uint64_t[]){4, 2}, 1, 128);
     bytes_gguf_tensor(&b, "chatterbox/builtin/cond_prompt_speech_tokens", 1, (const uint64_t[]){2}, 26, 160);
     bytes_pad(&b, 32);
     bytes_count(&b, 168);
@@ -106,7 +106,7 @@ static void gguf_seeds(void)
     bytes_uint(&b, 10, 4);
     bytes_uint(&b, 1, 8);
     bytes_uint(&b, 7, 8);
-    bytes_gguf_tensor(&b, "s3gen.mel2wav.conv_pre.weight", 3, (const uint64_t[]){2, 1, 2}, 0, 0);
+    bytes_gguf_tensor(&b, "s3gen.flow.input_embedding.weight", 3, (const uint64_t[]){2, 1, 2}, 0, 0);
     bytes_gguf_tensor(&b, "t3.tfmr.h.0.mlp.c_fc.weight", 2, (const uint64_t[]){4, 2}, 30, 64);
     bytes_pad(&b, 64);
     bytes_count(&b, 80);

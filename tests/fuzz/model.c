@@ -1,11 +1,14 @@
 #include "model.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "chatterbox/conds.h"
 #include "checkpoint/bind.h"
+#include "checkpoint/convert.h"
 #include "text/tokenizer.h"
 
 static void read_ends(const struct tensor *t)
@@ -31,6 +34,25 @@ static void fold(const struct checkpoint *ck, const struct tensor *t)
     }
 }
 
+/* What converts must open again, with as many layers as were written. */
+static void convert(const struct checkpoint *ck)
+{
+    char path[64];
+    struct convert_report report;
+    struct error e = {""};
+    struct convert_options o = {0};
+    struct checkpoint *again;
+    convert_types(&o, checkpoint_tensors(ck) % 2 ? DTYPE_Q8_0 : DTYPE_Q4_0);
+    snprintf(path, sizeof path, "/dev/shm/utter-fuzz-%d.gguf", (int)getpid());
+    if (convert_checkpoint(ck, path, &o, &report, &e) != UTTER_OK) return;
+    if (checkpoint_open(&again, path, NULL, &e) != UTTER_OK || checkpoint_tensors(again) != report.n_tensors) {
+        fprintf(stderr, "%s\n", e.text);
+        abort();
+    }
+    checkpoint_close(&again);
+    unlink(path);
+}
+
 void fuzz_model(const uint8_t *data, size_t n)
 {
     struct checkpoint *ck;
@@ -44,6 +66,7 @@ void fuzz_model(const uint8_t *data, size_t n)
         fold(ck, checkpoint_tensor(ck, i));
         if (checkpoint_find(ck, checkpoint_tensor(ck, i)->name) != checkpoint_tensor(ck, i)) abort();
     }
+    convert(ck);
     struct tokenizer *t = NULL;
     struct conds c = {0};
     if (tokenizer_load(&t, ck, &e) == UTTER_OK) tokenizer_free(&t);

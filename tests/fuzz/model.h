@@ -4,7 +4,8 @@
 
 #include "fuzz.h"
 
-/* Opens the bytes when they begin like this format: every tensor's ends are read, layers folded, tokenizer and voice built. */
+/* Opens the bytes when they begin like this format: every tensor's ends are read, layers folded, the whole
+ * converted and opened again, tokenizer and voice built. */
 void fuzz_model(const uint8_t *data, size_t n);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "checkpoint/bind.h"
@@ -308,6 +309,40 @@ static void a_missing_partner_is_named(void **state)
     hashfill_remove_folder(lonely);
 }
 
+/* ---- files cut short ---- */
+
+/* Cut at every tenth, from the end: each is refused by name, and from some tensor on by that tensor's name. */
+static void check_cuts(const char *file)
+{
+    const char *cut = path_in(made, "cut");
+    struct stat st;
+    assert_int_equal(stat(file, &st), 0);
+    copy(file, cut);
+    for (int tenth = 9; tenth >= 0; tenth--) {
+        struct checkpoint *ck;
+        struct error e = {""};
+        assert_int_equal(truncate(cut, st.st_size * tenth / 10), 0);
+        const utter_status s = checkpoint_open(&ck, cut, NULL, &e);
+        if (s != UTTER_MODEL_DAMAGED || !strstr(e.text, cut))
+            fail_msg("%s at %d tenths: %d, %s", file, tenth, s, e.text);
+        if (tenth >= 2 && !strstr(e.text, "tensor "))
+            fail_msg("%s at %d tenths: no tensor named: %s", file, tenth, e.text);
+    }
+}
+
+static void files_cut_short_are_refused(void **state)
+{
+    (void)state;
+    convert(turbo, path_in(made, "ours.gguf"), DTYPE_Q8_0);
+    assert_int_equal(portfile_write(turbo, path_in(made, "c-t3.gguf"), path_in(made, "c-s3gen.gguf"), DTYPE_Q5_0, NULL),
+                     UTTER_OK);
+    check_cuts(path_in(made, "ours.gguf"));
+    check_cuts(path_in(made, "c-t3.gguf"));
+    check_cuts(path_in(made, "c-s3gen.gguf"));
+    check_cuts(path_in(turbo, "t3_turbo_v1.safetensors"));
+    check_cuts(path_in(turbo, "s3gen_meanflow.safetensors"));
+}
+
 /* ---- sound ---- */
 
 static void run(struct reffile *out, const char *checkpoint, const char *stage, const char *reference)
@@ -375,6 +410,7 @@ int main(void)
         cmocka_unit_test(the_ports_voice_gets_published_shapes),
         cmocka_unit_test(the_right_partner_is_found),
         cmocka_unit_test(a_missing_partner_is_named),
+        cmocka_unit_test(files_cut_short_are_refused),
         cmocka_unit_test(our_f32_file_sounds_the_same_to_the_bit),
         cmocka_unit_test(the_ports_f32_pair_sounds_the_same),
     };

@@ -3,16 +3,13 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#undef error_set /* the analyzer's form */
-utter_status error_set(struct error *e, utter_status status, const char *format, ...)
+void error_text(struct error *e, const char *format, ...)
 {
-    if (e) {
-        va_list args;
-        va_start(args, format);
-        vsnprintf(e->text, sizeof e->text, format, args);
-        va_end(args);
-    }
-    return status;
+    if (!e) return;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(e->text, sizeof e->text, format, args);
+    va_end(args);
 }
 
 const char *utter_status_text(utter_status status)

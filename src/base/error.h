@@ -13,12 +13,15 @@ struct error {
     char text[512];
 };
 
-/* Writes the message (cut to fit) and returns `status`, so that `return error_set(e, ...)` reads well. e may be NULL. */
-utter_status error_set(struct error *e, utter_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+/* Writes the message, cut to fit. e may be NULL. */
+void error_text(struct error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-#ifdef __clang_analyzer__ /* which cannot see that the status comes back, and would follow failures as if they were none */
-#define error_set(e, status, ...) ((void)error_set((e), (status), __VA_ARGS__), (status))
-#endif
+/* error_set(e, status, format, ...): writes the message and gives the status, so that `return error_set(e, ...)` reads well. A
+ * macro over an inline function, because then compilers and analyzers see which status comes back. */
+static inline utter_status error_status(utter_status status)
+{
+    return status;
+}
+#define error_set(e, status, ...) (error_text((e), __VA_ARGS__), error_status(status))
 
 #endif

@@ -70,17 +70,16 @@ void stream_clear(struct stream *s)
 }
 
 /* True when the op may run. A shape that does not fit is a bug of the caller, or a model whose sizes disagree. */
-__attribute__((format(printf, 3, 4))) static bool require(struct stream *s, bool fits, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void refuse(struct stream *s, const char *format, ...)
 {
-    if (s->status != UTTER_OK) return false;
-    if (fits) return true;
     va_list args;
     va_start(args, format);
     vsnprintf(s->error.text, sizeof s->error.text, format, args);
     va_end(args);
     s->status = UTTER_INVALID_ARGUMENT;
-    return false;
 }
+
+#define require(s, fits, ...) ((s)->status == UTTER_OK && ((fits) || (refuse((s), __VA_ARGS__), false)))
 
 float *cpu_scratch(struct stream *s, size_t n_floats)
 {
@@ -128,14 +127,14 @@ static float *row_of(struct array a, int r)
 
 void stream_write(struct stream *s, struct array dst, const float *values)
 {
-    if (s->status != UTTER_OK) return;
+    if (s->status != UTTER_OK || !array_exists(dst)) return;
     for (int r = 0; r < dst.rows; r++)
         memcpy(row_of(dst, r), values + (size_t)r * (size_t)dst.cols, (size_t)dst.cols * sizeof(float));
 }
 
 void stream_read(struct stream *s, float *values, struct array src)
 {
-    if (s->status != UTTER_OK) return;
+    if (s->status != UTTER_OK || !array_exists(src)) return;
     for (int r = 0; r < src.rows; r++)
         memcpy(values + (size_t)r * (size_t)src.cols, row_of(src, r), (size_t)src.cols * sizeof(float));
 }
@@ -316,7 +315,7 @@ void op_copy(struct stream *s, struct array out, struct array x)
 
 void op_fill(struct stream *s, struct array out, float value)
 {
-    if (s->status != UTTER_OK) return;
+    if (s->status != UTTER_OK || !array_exists(out)) return;
     for (int r = 0; r < out.rows; r++)
         for (int c = 0; c < out.cols; c++) row_of(out, r)[c] = value;
 }

@@ -161,12 +161,12 @@ static utter_status denoise(float *x, size_t n, struct error *e)
 utter_status cleanup_lossy(float *x, size_t n, double bandwidth_hz, struct error *e)
 {
     high_pass(x, n);
-    const utter_status status = denoise(x, n, e);
+    utter_status status = denoise(x, n, e);
     if (status != UTTER_OK) return status;
     filter(x, n, biquad_peak(RATE, 200, 150, -1));
     if (bandwidth_hz > 3200) filter(x, n, biquad_peak(RATE, 3200, 2200, 2.5));
     if (bandwidth_hz > 7500) filter(x, n, biquad_peak(RATE, 7500, 2500, 3));
-    loudness_normalize(x, n, RATE, -18);
+    status = loudness_normalize(x, n, RATE, -18, NULL, e);
     limit_peaks(x, n);
-    return UTTER_OK;
+    return status;
 }

@@ -32,37 +32,47 @@ static double gated_mean(const double *blocks, size_t n, double gate, bool stric
     return count ? sum / (double)count : 0;
 }
 
-double loudness_lufs(const float *x, size_t n, int rate)
+/* sums[i]: of the squares of the K-weighted samples before i. */
+static void sum_squares(double *sums, const float *x, size_t n, int rate)
+{
+    struct biquad shelf = biquad_high_shelf(rate, 1500, 1 / sqrt(2), 4), high_pass = biquad_high_pass(rate, 38, 0.5);
+    sums[0] = 0;
+    for (size_t i = 0; i < n; i++) {
+        const double y = biquad_step(&high_pass, biquad_step(&shelf, (double)x[i]));
+        sums[i + 1] = sums[i] + y * y;
+    }
+}
+
+utter_status loudness_measure(double *out, const float *x, size_t n, int rate, struct error *e)
 {
     const double seconds = (double)n / rate;
-    if (seconds < 0.4) return -INFINITY;
+    *out = -INFINITY;
+    if (seconds < 0.4) return UTTER_OK;
     const size_t n_blocks = (size_t)(nearbyint((seconds - 0.4) / 0.1) + 1);
     double *sums = mem_alloc((n + 1) * sizeof *sums), *blocks = mem_alloc(n_blocks * sizeof *blocks);
-    double mean = 0;
-    if (sums && blocks) {
-        struct biquad shelf = biquad_high_shelf(rate, 1500, 1 / sqrt(2), 4),
-                      high_pass = biquad_high_pass(rate, 38, 0.5);
-        sums[0] = 0;
-        for (size_t i = 0; i < n; i++) {
-            const double y = biquad_step(&high_pass, biquad_step(&shelf, (double)x[i]));
-            sums[i + 1] = sums[i] + y * y;
-        }
+    const bool memory = sums && blocks;
+    if (memory) {
+        sum_squares(sums, x, n, rate);
         for (size_t j = 0; j < n_blocks; j++) {
             const size_t begin = block_bound((double)j, 0, rate), end = block_bound((double)j, 1, rate);
             blocks[j] = (sums[end < n ? end : n] - sums[begin < n ? begin : n]) / (0.4 * rate);
         }
         const double relative_gate = lufs(gated_mean(blocks, n_blocks, -70, false)) - 10;
-        mean = gated_mean(blocks, n_blocks, fmax(relative_gate, -70), true);
+        const double mean = gated_mean(blocks, n_blocks, fmax(relative_gate, -70), true);
+        if (mean > 0) *out = lufs(mean);
     }
     mem_free(sums);
     mem_free(blocks);
-    return mean > 0 ? lufs(mean) : -INFINITY;
+    return memory ? UTTER_OK : error_set(e, UTTER_OUT_OF_MEMORY, "no memory to measure the loudness of %zu samples", n);
 }
 
-float loudness_normalize(float *x, size_t n, int rate, double target)
+utter_status loudness_normalize(float *x, size_t n, int rate, double target, double *gain, struct error *e)
 {
-    const double gain = pow(10, (target - loudness_lufs(x, n, rate)) / 20);
-    if (!isfinite(gain) || gain <= 0) return 1;
-    for (size_t i = 0; i < n; i++) x[i] = (float)((double)x[i] * gain);
-    return (float)gain;
+    double measured;
+    const utter_status status = loudness_measure(&measured, x, n, rate, e);
+    double by = pow(10, (target - measured) / 20);
+    if (status != UTTER_OK || !isfinite(by) || by <= 0) by = 1;
+    for (size_t i = 0; by != 1 && i < n; i++) x[i] = (float)((double)x[i] * by);
+    if (gain) *gain = by;
+    return status;
 }

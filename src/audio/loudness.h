@@ -11,9 +11,11 @@
 #include "base/error.h"
 
 /* Integrated loudness in LUFS. -INFINITY when no block passes the gates: silence, or less than 0.4 s. */
-double loudness_lufs(const float *x, size_t n_samples, int rate_hz);
+utter_status loudness_measure(double *lufs, const float *x, size_t n_samples, int rate_hz, struct error *e);
 
-/* Scales x in place so that it measures `target_lufs`. Leaves it alone and returns 1 when its loudness is not finite. Returns the gain. */
-float loudness_normalize(float *x, size_t n_samples, int rate_hz, double target_lufs);
+/* Scales x in place so that it measures `target_lufs`; leaves it alone when its loudness is not finite. *gain (may be
+ * NULL): what it was multiplied with. */
+utter_status loudness_normalize(float *x, size_t n_samples, int rate_hz, double target_lufs, double *gain,
+                                struct error *e);
 
 #endif

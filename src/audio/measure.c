@@ -310,10 +310,10 @@ utter_status measure(struct measures *out, const float *x, size_t n, struct erro
     const float threshold = speech_threshold(levels, n_levels);
     for (size_t i = 0; i < n; i++) peak = fmaxf(peak, fabsf(x[i]));
     m.peak_dbfs = peak > 0 ? 20 * log10((double)peak) : (double)LEVEL_NOTHING;
-    m.level_lufs = loudness_lufs(x, n, RATE);
     measure_levels(&m, levels, n_levels, threshold);
     m.like_music = like_music(levels, n_levels, threshold);
-    utter_status status = find_bandwidth(&m, x, n, e);
+    utter_status status = loudness_measure(&m.level_lufs, x, n, RATE, e);
+    if (status == UTTER_OK) status = find_bandwidth(&m, x, n, e);
     if (status == UTTER_OK) status = find_hum(&m, x, n, e);
     if (status == UTTER_OK) status = find_pitch(&m, x, n, levels, n_levels, threshold, e);
     mem_free(levels);

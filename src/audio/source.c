@@ -10,6 +10,7 @@
 
 #include "audio/source_backend.h"
 #include "base/mem.h"
+#include "base/rng.h"
 
 #define SPOOL_LIMIT ((int64_t)2 << 30)
 
@@ -296,22 +297,16 @@ utter_status source_seek(struct source *s, int64_t frame, struct error *e)
     return UTTER_OK;
 }
 
-static uint64_t hash_bytes(uint64_t hash, const unsigned char *p, size_t n)
-{
-    for (size_t i = 0; i < n; i++) hash = (hash ^ p[i]) * 0x100000001B3u;
-    return hash;
-}
-
 uint64_t source_hash(const struct source *s)
 {
     unsigned char buffer[1 << 16];
-    uint64_t hash = 0xCBF29CE484222325u;
+    uint64_t hash = FNV1A64_START;
     if (s->fd < 0) {
         const struct samples *m = s->state;
-        return hash_bytes(hash, (const unsigned char *)m->data, m->n * sizeof *m->data);
+        return fnv1a64_bytes(hash, m->data, m->n * sizeof *m->data);
     }
     off_t at = 0;
     for (ssize_t got; (got = pread(s->fd, buffer, sizeof buffer, at)) > 0; at += got)
-        hash = hash_bytes(hash, buffer, (size_t)got);
+        hash = fnv1a64_bytes(hash, buffer, (size_t)got);
     return hash;
 }

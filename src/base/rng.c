@@ -1,12 +1,18 @@
 #include "base/rng.h"
 
 #include <math.h>
+#include <string.h>
+
+uint64_t fnv1a64_bytes(uint64_t hash, const void *bytes, size_t n)
+{
+    const unsigned char *p = bytes;
+    for (size_t i = 0; i < n; i++) hash = (hash ^ p[i]) * 0x100000001B3u;
+    return hash;
+}
 
 uint64_t fnv1a64(const char *text)
 {
-    uint64_t h = 0xCBF29CE484222325u;
-    for (const unsigned char *p = (const unsigned char *)text; *p; p++) h = (h ^ *p) * 0x100000001B3u;
-    return h;
+    return fnv1a64_bytes(FNV1A64_START, text, strlen(text));
 }
 
 struct rng rng_stream(uint64_t seed, const char *name)

@@ -39,4 +39,8 @@ void rng_normal(struct rng r, uint64_t first, size_t n, float *out);
 
 uint64_t fnv1a64(const char *text);
 
+/* The same over bytes, piece by piece: start with FNV1A64_START. */
+#define FNV1A64_START 0xCBF29CE484222325u
+uint64_t fnv1a64_bytes(uint64_t hash, const void *bytes, size_t n);
+
 #endif

@@ -9,6 +9,7 @@
 #include "audio/resample.h"
 #include "audio/silence.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "chatterbox/campplus.h"
 #include "chatterbox/s3_tokenizer.h"
 #include "chatterbox/voice_encoder.h"
@@ -85,13 +86,13 @@ uint64_t listeners_fingerprint(const struct checkpoint *ck)
 {
     const struct tensor *t = checkpoint_find(ck, "s3gen.tokenizer.quantizer._codebook.project_down.weight");
     const size_t n = t && dtype_is_float(t->type) ? tensor_count(t) / 32 * 32 : 0;
-    uint64_t hash = 0xCBF29CE484222325u; /* FNV-1a */
+    uint64_t hash = FNV1A64_START;
     float part[32];
     for (size_t i = 0; i < n; i += 32) {
-        uint32_t signs = 0;
+        unsigned char signs[32];
         tensor_read_f32(t, i, 32, part);
-        for (int k = 0; k < 32; k++) signs |= (uint32_t)(part[k] < 0) << k;
-        hash = (hash ^ signs) * 0x100000001B3u;
+        for (int k = 0; k < 32; k++) signs[k] = part[k] < 0;
+        hash = fnv1a64_bytes(hash, signs, 32);
     }
     return n ? hash : 0;
 }
@@ -133,8 +134,9 @@ static utter_status prepare_signals(struct work *w, const float *samples, size_t
     if (!(w->x24 = mem_alloc(n * sizeof *w->x24))) return no_memory(e);
     memcpy(w->x24, samples, n * sizeof *samples);
     w->n24 = n;
-    if (rules_table[rules].normalizes) loudness_normalize(w->x24, n, VOICE_RATE, TURBO_LUFS);
-    const utter_status status = resample(&w->x16, &w->n16, w->x24, n, VOICE_RATE, RATE_16K, e);
+    utter_status status = UTTER_OK;
+    if (rules_table[rules].normalizes) status = loudness_normalize(w->x24, n, VOICE_RATE, TURBO_LUFS, NULL, e);
+    if (status == UTTER_OK) status = resample(&w->x16, &w->n16, w->x24, n, VOICE_RATE, RATE_16K, e);
     if (status != UTTER_OK) return status;
     w->n_flow24 = at_most(n, FLOW_SECONDS * VOICE_RATE);
     w->n_flow16 = resample_24k_to_16k_count(w->n_flow24);

@@ -37,7 +37,8 @@ static void any_allocation_may_fail(void **state)
 {
     (void)state;
     int n_failed = 0;
-    for (long n = 1;; n += n < 40 ? 1 : n / 12) { /* the first ones one by one, then in growing strides: there are thousands */
+    for (long n = 1;;
+         n += n < 40 ? 1 : n / 12) { /* the first ones one by one, then in growing strides: there are thousands */
         mem_fail_after(n);
         const utter_status s = one_life();
         mem_fail_after(0);
@@ -49,8 +50,48 @@ static void any_allocation_may_fail(void **state)
     assert_int_equal(one_life(), UTTER_DONE);
 }
 
+/* A voice of one second, saved and loaded; the networks that listen were bound by an earlier one. */
+static utter_status one_voice(utter_model *m, const float *samples, size_t n, const char *path)
+{
+    utter_voice *v = NULL, *loaded = NULL;
+    utter_voice_options o;
+    utter_voice_options_init(&o);
+    o.name = "n", o.license = "l", o.keep_audio = 1;
+    utter_status s = utter_voice_make(&v, m, samples, n, 24000, &o, error, sizeof error);
+    if (s == UTTER_OK) s = utter_voice_save(v, path, error, sizeof error);
+    if (s == UTTER_OK) s = utter_voice_load(&loaded, m, path, NULL, error, sizeof error);
+    if (s < 0) assert_true(error[0]);
+    utter_voice_free(&v);
+    utter_voice_free(&loaded);
+    return s;
+}
+
+static void any_allocation_of_a_voice_may_fail(void **state)
+{
+    (void)state;
+    enum { N = 24000 };
+    static float samples[N];
+    const char *path = "alloc_failures.voice";
+    for (int i = 0; i < N; i++) samples[i] = (float)(i % 200) / 1000 - 0.1f;
+    utter_model *m = open_mini(2);
+    assert_int_equal(one_voice(m, samples, N, path), UTTER_OK);
+    int n_failed = 0;
+    for (long n = 1;; n += 1 + n / 20) {
+        mem_fail_after(n);
+        const utter_status s = one_voice(m, samples, N, path);
+        mem_fail_after(0);
+        if (s == UTTER_OK) break;
+        if (s != UTTER_OUT_OF_MEMORY) fail_msg("allocation %ld: %s: %s", n, utter_status_text(s), error);
+        n_failed++;
+    }
+    assert_true(n_failed > 20);
+    remove(path);
+    utter_model_close(&m);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(any_allocation_may_fail)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(any_allocation_may_fail),
+                                       cmocka_unit_test(any_allocation_of_a_voice_may_fail)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

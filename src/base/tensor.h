@@ -53,6 +53,7 @@ struct tensor {
     int64_t shape[TENSOR_MAX_DIMS]; /* row-major: the last one is contiguous */
     const void *data;               /* not necessarily aligned to the element */
     size_t n_bytes;                 /* equals the product of shape in this type; checked by the reader */
+    bool in_file_map;               /* data lies in a mapped file: its pages may be dropped and come back by themselves */
 };
 
 size_t tensor_count(const struct tensor *t); /* number of elements */

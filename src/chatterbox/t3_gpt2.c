@@ -19,6 +19,10 @@
 
 #include "base/mem.h"
 
+struct t3_gpt2_use {
+    atomic_int n_steps;
+};
+
 /* ---- weights ---------------------------------------------------------------------------------------------------- */
 
 static void bind_block(struct t3_gpt2_block *block, struct binder *b, int i, int width)
@@ -66,7 +70,8 @@ utter_status t3_gpt2_load(struct t3_gpt2 **out, struct binder *b)
     t3->n_heads = t3->width / T3_HEAD_DIM;
     if (check_sizes(t3, b) != UTTER_OK) goto fail;
     t3->blocks = mem_calloc((size_t)t3->n_layers, sizeof *t3->blocks);
-    if (!t3->blocks) {
+    t3->use = mem_calloc(1, sizeof *t3->use);
+    if (!t3->blocks || !t3->use) {
         b->status = error_set(b->error, UTTER_OUT_OF_MEMORY, "no memory for T3's %d layers", t3->n_layers);
         goto fail;
     }
@@ -90,6 +95,7 @@ void t3_gpt2_free(struct t3_gpt2 **t3)
 {
     if (!*t3) return;
     mem_free((*t3)->blocks);
+    mem_free((*t3)->use);
     mem_free(*t3);
     *t3 = NULL;
 }
@@ -325,12 +331,27 @@ utter_status t3_gpt2_prefill(struct t3_gpt2_state *st, struct stream *s, int max
     return last ? UTTER_DONE : UTTER_OK;
 }
 
+/* One layer a step, so that no step takes long; the head comes last. Which utterance's steps they are changes nothing but
+ * speed. */
+static void move_weights(const struct t3_gpt2 *t3, struct stream *s)
+{
+    const int layer = atomic_fetch_add(&t3->use->n_steps, 1) - T3_RESIDENT_AFTER;
+    if (layer == t3->n_layers) weight_make_resident(s, t3->speech_head);
+    if (layer < 0 || layer >= t3->n_layers) return;
+    const struct t3_gpt2_block *b = &t3->blocks[layer];
+    weight_make_resident(s, b->c_attn);
+    weight_make_resident(s, b->c_proj);
+    weight_make_resident(s, b->mlp_c_fc);
+    weight_make_resident(s, b->mlp_c_proj);
+}
+
 utter_status t3_gpt2_decode(struct t3_gpt2_state *st, struct stream *s, int32_t token)
 {
     if (t3_gpt2_prompt_remaining(st) > 0)
         stream_fail(s, UTTER_INVALID_STATE);
     else if (t3_gpt2_room(st) < 1)
         stream_fail(s, UTTER_INVALID_ARGUMENT);
+    move_weights(st->t3, s);
     const size_t mark = stream_mark(s);
     const struct array x = stream_array(s, 1, st->t3->width);
     op_embed(s, x, st->t3->speech_emb, &token, false);

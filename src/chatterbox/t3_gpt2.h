@@ -22,7 +22,8 @@ enum {
     T3_STOP_SPEECH = 6562,
     T3_HEAD_DIM = 64,
     T3_MAX_BATCH_ROWS = 256, /* what a batch of the prompt holds at most */
-    T3_MIN_BATCH_ROWS = 16   /* and at least, for products of fewer rows may round otherwise */
+    T3_MIN_BATCH_ROWS = 16,  /* and at least, for products of fewer rows may round otherwise */
+    T3_RESIDENT_AFTER = 250  /* decode steps, 10 s of speech: see t3_gpt2_decode */
 };
 
 struct t3_gpt2_block {
@@ -40,6 +41,7 @@ struct t3_gpt2 {
     struct t3_gpt2_block *blocks;         /* [n_layers], owned */
     struct array ln_f_gain, ln_f_bias;    /* [1][width] */
     struct weight *speech_head;           /* width -> speech_vocab */
+    struct t3_gpt2_use *use;              /* how many steps all states made so far, owned */
 };
 
 /* Binds "t3.*" by sizes read from the shapes. The weights belong to the binder. On failure *out is NULL and the
@@ -79,7 +81,9 @@ int t3_gpt2_room(const struct t3_gpt2_state *st);             /* speech tokens t
 utter_status t3_gpt2_prefill(struct t3_gpt2_state *st, struct stream *s, int max_rows);
 
 /* Feeds a speech token; then the logits are those of the next one. A token outside the vocabulary or a position past
- * the room fails the stream with INVALID_ARGUMENT. */
+ * the room fails the stream with INVALID_ARGUMENT.
+ * From step T3_RESIDENT_AFTER on, by which a copy to huge pages costs no more than it will save, every step moves the
+ * weights of one layer there: a single utterance reads the mapped file, a server or a long text does not. */
 utter_status t3_gpt2_decode(struct t3_gpt2_state *st, struct stream *s, int32_t token);
 
 /* [speech_vocab] floats in host memory, valid until the next call on the state. */

@@ -368,6 +368,7 @@ static struct weight *bind_weight(struct binder *b, const struct request *r)
         bind_fail_memory(b, name.text);
         return NULL;
     }
+    t.in_file_map = checkpoint_maps(b->checkpoint, t.data, t.n_bytes);
     return own_weight(b, r->kind, &t, bias, copy);
 }
 
@@ -452,7 +453,13 @@ struct weight *bind_computed(struct binder *b, enum weight_kind kind, int k, int
 {
     struct array bias_row = {0};
     const size_t n = (size_t)k * (size_t)out * (size_t)in;
-    const struct tensor t = {"computed", DTYPE_F32, LAYOUT_TAPS_OUT_IN, 3, {k, out, in}, values, n * sizeof *values};
+    const struct tensor t = {.name = "computed",
+                             .type = DTYPE_F32,
+                             .layout = LAYOUT_TAPS_OUT_IN,
+                             .n_dims = 3,
+                             .shape = {k, out, in},
+                             .data = values,
+                             .n_bytes = n * sizeof *values};
     if (ready(b) && bias) b->status = device_param_copy(&bias_row, b->device, 1, out, bias, b->error);
     if (b->status != UTTER_OK) {
         mem_free(values);

@@ -39,6 +39,8 @@ const struct tensor *checkpoint_find(const struct checkpoint *ck, const char *na
 /* For messages. The file a tensor of this checkpoint lies in; the file that should hold a missing tensor; and what may be
  * wrong when something is missing (NULL when nothing is known). */
 const char *checkpoint_tensor_file(const struct checkpoint *ck, const struct tensor *t);
+/* True when these bytes are a mapped file's own, not a copy that a reader made. */
+bool checkpoint_maps(const struct checkpoint *ck, const void *data, size_t n_bytes);
 const char *checkpoint_file_of(const struct checkpoint *ck, const char *name);
 const char *checkpoint_hint(const struct checkpoint *ck);
 

@@ -274,6 +274,17 @@ const char *checkpoint_tensor_file(const struct checkpoint *ck, const struct ten
     return ck->files[((const struct table_entry *)(const void *)t)->file].path;
 }
 
+bool checkpoint_maps(const struct checkpoint *ck, const void *data, size_t n_bytes)
+{
+    const uintptr_t first = (uintptr_t)data, end = first + n_bytes;
+    for (int i = 0; i < ck->n_files; i++) {
+        const struct table_file *f = &ck->files[i];
+        const uintptr_t start = (uintptr_t)f->map.data;
+        if (!f->borrowed && start && first >= start && end <= start + f->map.n_bytes) return true;
+    }
+    return false;
+}
+
 const char *checkpoint_file_of(const struct checkpoint *ck, const char *name)
 {
     const char *dot = strchr(name, '.');

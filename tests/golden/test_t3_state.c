@@ -209,13 +209,25 @@ static void two_states_share_a_network_and_a_prefix(void **state)
     free(reference);
 }
 
+static void moving_the_weights_changes_nothing(void **state)
+{
+    (void)state;
+    struct rig r;
+    rig_open(&r, 2, 1000);
+    float *reference = speak(&r, &voice, NULL, N_TEXT, 0);
+    for (int i = 0; i < T3_RESIDENT_AFTER; i++) assert_int_equal(t3_gpt2_decode(r.st, r.stream, i), UTTER_OK);
+    assert_same(speak(&r, &voice, NULL, N_TEXT, 0), reference);
+    assert_same(speak(&r, &voice, NULL, N_TEXT, 0), reference);
+    rig_close(&r);
+    free(reference);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_but_the_request_decides),
-        cmocka_unit_test(cancelling_leaves_no_trace),
-        cmocka_unit_test(limits_are_refused_not_read),
-        cmocka_unit_test(two_states_share_a_network_and_a_prefix),
+        cmocka_unit_test(nothing_but_the_request_decides),    cmocka_unit_test(cancelling_leaves_no_trace),
+        cmocka_unit_test(limits_are_refused_not_read),        cmocka_unit_test(two_states_share_a_network_and_a_prefix),
+        cmocka_unit_test(moving_the_weights_changes_nothing),
     };
     return cmocka_run_group_tests_name("t3_state", tests, group_setup, group_teardown) +
            cmocka_run_group_tests_name("t3_state q8_0", tests, blocks_setup, group_teardown);

@@ -2,6 +2,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/half.h"
 #include "base/mem.h"
@@ -759,6 +761,46 @@ static void failures_latch(void **state)
     assert_int_equal(stream_status(stream), UTTER_OUT_OF_MEMORY);
 }
 
+/* Copied to huge pages or not, cancelled half-way or not: the same numbers, and the file's are still there. */
+static void resident_weights_are_the_same(void **state)
+{
+    (void)state;
+    enum { IN = 1100, OUT = 1500 };
+    char path[] = "/tmp/utter-device-XXXXXX";
+    const int fd = mkstemp(path);
+    struct stored values = make_tensor(DTYPE_F16, LAYOUT_TORCH, OUT, IN, 0);
+    const size_t n = values.t.n_bytes;
+    assert_true(fd >= 0 && write(fd, values.t.data, n) == (ssize_t)n);
+    void *map = mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0);
+    assert_true(map != MAP_FAILED);
+    close(fd);
+    unlink(path);
+    struct tensor t = values.t;
+    t.data = map;
+    t.in_file_map = true;
+    struct weight *w;
+    assert_int_equal(weight_create(&w, device, WEIGHT_LINEAR, &t, (struct array){0}, NULL), UTTER_OK);
+    struct array x = random_array(1, IN), before = stream_array(stream, 1, OUT), after = stream_array(stream, 1, OUT);
+    op_linear(stream, before, x, w, (struct epilogue){0});
+
+    struct cancel cancel = {0};
+    struct stream *s;
+    assert_int_equal(stream_create(&s, device, &cancel, 1 << 20, NULL), UTTER_OK);
+    cancel_request(&cancel);
+    weight_make_resident(s, w);
+    stream_destroy(&s);
+    for (int i = 0; i < 3; i++) {
+        op_linear(stream, after, x, w, (struct epilogue){0});
+        assert_int_equal(stream_status(stream), UTTER_OK);
+        assert_memory_equal(after.data, before.data, OUT * sizeof(float));
+        weight_make_resident(stream, w);
+    }
+    assert_memory_equal(map, values.t.data, n);
+    weight_destroy(&w);
+    munmap(map, n);
+    free_tensor(&values);
+}
+
 static void a_cancel_latches(void **state)
 {
     (void)state;
@@ -937,6 +979,7 @@ int main(void)
         TEST(source_follows_its_definition),
         TEST(short_fourier_transform_and_back),
         TEST(failures_latch),
+        TEST(resident_weights_are_the_same),
         TEST(a_cancel_latches),
         TEST(threads_do_not_change_bytes),
         TEST(parameters_become_floats),

@@ -69,6 +69,17 @@ static int physical_cores(void)
     return n < 1 ? 1 : n > POOL_MAX_THREADS ? POOL_MAX_THREADS : n;
 }
 
+/* Without huge pages a copy would be as slow to read as the file, and slower to make. */
+static bool has_huge_pages(void)
+{
+    char setting[64] = "[never]";
+    FILE *f = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
+    if (!f) return false;
+    const bool known = fgets(setting, sizeof setting, f) != NULL;
+    fclose(f);
+    return known && !strstr(setting, "[never]");
+}
+
 utter_status device_create_cpu(struct device **out, const struct device_options *o, struct error *e)
 {
     const struct device_options defaults = {0};
@@ -80,6 +91,8 @@ utter_status device_create_cpu(struct device **out, const struct device_options 
     struct device *d = mem_calloc(1, sizeof *d);
     if (!d) return error_set(e, UTTER_OUT_OF_MEMORY, "no memory for a device");
     pthread_mutex_init(&d->params_lock, NULL);
+    pthread_mutex_init(&d->resident_lock, NULL);
+    d->huge_pages = has_huge_pages();
     d->level = level;
     d->precision = o->precision;
     cpu_kernels_fill(&d->kernels, level);
@@ -104,6 +117,8 @@ void device_destroy(struct device **device)
         mem_free(d->params);
         d->params = next;
     }
+    arena_destroy(&d->resident);
+    pthread_mutex_destroy(&d->resident_lock);
     pthread_mutex_destroy(&d->params_lock);
     mem_free(d);
     *device = NULL;

@@ -21,6 +21,9 @@ struct device {
     struct pool *pool;
     struct param *params; /* converted parameters, freed with the device */
     pthread_mutex_t params_lock;
+    struct arena resident;         /* weights copied to huge pages; its space is reserved when the first one comes */
+    pthread_mutex_t resident_lock; /* guards the arena and every weight's in_file_map */
+    bool huge_pages;
     char name[64];
 };
 

@@ -20,7 +20,8 @@ struct weight {
     bool in_out;     /* rows are inputs ([in][out], GPT-2's Conv1D); else [taps][out][in] */
     int in, out, taps;
     size_t row_bytes;
-    const unsigned char *data; /* not necessarily aligned to the element */
+    const unsigned char *_Atomic data; /* not necessarily aligned to the element */
+    bool in_file_map;                  /* data is a mapped file's; false again once it was made resident */
     void *owned;               /* the reordered copy, when data is one */
     const float *bias;         /* [out] or NULL */
 };

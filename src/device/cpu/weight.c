@@ -1,5 +1,7 @@
 /* Weights: the mapped bytes as they are where the kernels can read them, and a reordered copy where they cannot. */
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "device/cpu/cpu.h"
@@ -45,6 +47,7 @@ static utter_status reorder_taps(struct weight *w, const struct tensor *t, bool 
                         .col_step = in_first ? out * k : k};
     pool_run(w->device->pool, NULL, w->out, reorder_row, &r);
     w->data = w->owned;
+    w->in_file_map = false;
     return UTTER_OK;
 }
 
@@ -58,6 +61,7 @@ static utter_status convert_to_f32(struct weight *w, const struct tensor *t, str
     tensor_read_f32(t, 0, n, w->owned);
     w->type = DTYPE_F32;
     w->data = w->owned;
+    w->in_file_map = false;
     return UTTER_OK;
 }
 
@@ -85,7 +89,8 @@ utter_status weight_create(struct weight **out, struct device *d, enum weight_ki
     *out = NULL;
     struct weight *w = mem_calloc(1, sizeof *w);
     if (!w) return error_set(e, UTTER_OUT_OF_MEMORY, "no memory for a weight");
-    *w = (struct weight){.device = d, .type = t->type, .data = t->data, .bias = bias.data};
+    *w = (struct weight){
+        .device = d, .type = t->type, .data = t->data, .in_file_map = t->in_file_map, .bias = bias.data};
     utter_status status = UTTER_OK;
     if (!read_shape(w, kind, t))
         status = error_set(e, UTTER_MODEL_DAMAGED, "%s: %d dimensions are no weight matrix", t->name, t->n_dims);
@@ -138,4 +143,57 @@ int weight_taps(const struct weight *w)
 enum dtype weight_type(const struct weight *w)
 {
     return w->type;
+}
+
+/* ---- weights in huge pages ------------------------------------------------------------------------------------------ */
+
+#define RESIDENT_SPACE ((size_t)16 << 30) /* address space only */
+enum { MOVE_TILE = 512 << 10 };
+
+struct moving {
+    unsigned char *to;
+    const unsigned char *from;
+    size_t n_bytes;
+};
+
+static void move_tile(void *arg, int tile, int worker)
+{
+    (void)worker;
+    const struct moving *m = arg;
+    const size_t first = (size_t)tile * MOVE_TILE, left = m->n_bytes - first;
+    memcpy(m->to + first, m->from + first, left < MOVE_TILE ? left : MOVE_TILE);
+}
+
+/* Whole pages only: the ones at the ends hold other tensors, too. */
+static void drop_file_pages(const unsigned char *data, size_t n_bytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t first = ((uintptr_t)data + page - 1) & ~(page - 1), end = ((uintptr_t)data + n_bytes) & ~(page - 1);
+    if (first < end) madvise((void *)first, end - first, MADV_DONTNEED); /* a wish: failure only keeps memory */
+}
+
+static void move_weight(struct stream *s, struct weight *w)
+{
+    struct arena *a = &s->device->resident;
+    const size_t n_bytes = (size_t)w->taps * (size_t)(w->in_out ? w->in : w->out) * w->row_bytes;
+    if (!a->base && arena_create(a, RESIDENT_SPACE, NULL) != UTTER_OK) return;
+    const size_t mark = arena_mark(a);
+    struct moving m = {arena_alloc(a, n_bytes), w->data, n_bytes};
+    if (!m.to) return;
+    cpu_run(s, (int)((n_bytes + MOVE_TILE - 1) / MOVE_TILE), move_tile, &m);
+    if (s->status != UTTER_OK) { /* cancelled half-way: the next task tries again */
+        arena_release(a, mark);
+        return;
+    }
+    w->data = m.to;
+    w->in_file_map = false;
+    drop_file_pages(m.from, n_bytes);
+}
+
+void weight_make_resident(struct stream *s, struct weight *w)
+{
+    if (s->status != UTTER_OK || !s->device->huge_pages) return;
+    pthread_mutex_lock(&s->device->resident_lock);
+    if (w->in_file_map) move_weight(s, w);
+    pthread_mutex_unlock(&s->device->resident_lock);
 }

@@ -125,8 +125,10 @@ static bool set_number(const struct option *o, void *field, const char *text, co
     const long long i = integer ? strtoll(text, &end, 10) : 0;
     const double v = integer ? (double)i : strtod(text, &end);
     if (end == text || *end || (integer && errno) || !isfinite(v) || v < o->min || v > o->max) {
-        report_error("%s: '%s' is not %s in %.15g..%.15g", source, text, integer ? "a whole number" : "a number",
-                     o->min, o->max);
+        if (integer)
+            report_error("%s: '%s' is not a whole number in %.0f..%.0f", source, text, o->min, o->max);
+        else
+            report_error("%s: '%s' is not a number in %g..%g", source, text, o->min, o->max);
         return false;
     }
     if (integer)

@@ -16,7 +16,7 @@
 #include "device/device.h"
 
 struct bench {
-    const char *model, *s3gen, *cpu, *precision, *text, *voice, *output_type;
+    const char *model, *s3gen, *cpu, *precision, *text, *voice, *clock;
     int64_t threads, runs;
     bool json;
     const signed char *interrupt;

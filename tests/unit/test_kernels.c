@@ -178,6 +178,30 @@ static struct product_case random_product(bool one_tap, int max_rows, bool in_ou
     return c;
 }
 
+/* Of a level, for [in][out] weights. */
+static float *pack_inputs(const struct cpu_kernels *k, const struct weight *w)
+{
+    float *panels = floats_of((size_t)w->in * (size_t)(w->out + k->panel));
+    const int cut = below(w->in + 1);
+    k->pack_inputs(w, 0, cut, panels);
+    k->pack_inputs(w, cut, w->in - cut, panels);
+    return panels;
+}
+
+static void test_pack_inputs(void)
+{
+    const int panel = fast.panel;
+    struct weight w = random_weight(types[below(3)], between(1, 60), between(1, 90), 1, true);
+    const float *panels = pack_inputs(&fast, &w);
+    for (int c = 0; c < w.in; c++)
+        for (int i = 0; i < (w.out + panel - 1) / panel * panel; i++) {
+            float value = 0;
+            if (i < w.out) plain.read_weights(&w, (size_t)c, i, 1, &value);
+            if (panels[(i / panel * w.in + c) * panel + i % panel] != value)
+                FAIL("input %d, column %d of %d", c, i, w.out);
+        }
+}
+
 typedef void run_product(const struct cpu_kernels *k, const struct product *p);
 
 static void check_product(struct product_case c, run_product *run)
@@ -187,6 +211,7 @@ static void check_product(struct product_case c, run_product *run)
     c.p.w = &c.w;
     for (int i = 0; i < 2; i++) {
         c.p.out = outs[i] = guarded(n);
+        if (c.w.in_out) c.p.packed = pack_inputs(i ? &fast : &plain, &c.w);
         run(i ? &fast : &plain, &c.p);
     }
     for (int r = 0; r < c.p.rows; r++)

@@ -35,6 +35,7 @@ struct product {
     ptrdiff_t x_stride;
     int x_rows, x_first, row_step, tap_step;
     int taps, tap_first, tap_stride;
+    const float *packed; /* for product_tile and [in][out] weights: what pack_inputs made; else NULL */
     float *out;
     ptrdiff_t out_stride;
     int rows;
@@ -90,6 +91,7 @@ struct source {
  * read_weights   elements [first, first + n) of a stored row as floats; for block types first is a multiple of 32 and
  *                first + n is one too or reaches the row's end
  * product_tile   rows x columns of a product; scratch: product_scratch floats
+ * pack_inputs    the stored rows [first, first + n) of [in][out] weights into panels[out / panel][in][panel], zero past `out`
  * product_rows   the same for at most 4 rows of a product with one tap, straight from the stored weights; scratch: `in`
  * sum_inputs     for at most 4 rows and [in][out] weights: sums[n_rows][out] of the inputs lane, lane + lanes, ...
  * finish_inputs  adds up the sums of all lanes, then the epilogue: the same bytes as product_rows of the transposed matrix
@@ -106,6 +108,7 @@ struct source {
 #define CPU_KERNELS(X)                                                                                                 \
     X(read_weights, (const struct weight *w, size_t row, int first, int n, float *out))                                \
     X(product_tile, (const struct product *p, int row, int n_rows, int col, int n_cols, float *scratch))               \
+    X(pack_inputs, (const struct weight *w, int first, int n, float *panels))                                          \
     X(product_rows, (const struct product *p, int row, int n_rows, int col, int n_cols, float *scratch))               \
     X(sum_inputs, (const struct product *p, int row, int n_rows, int lane, float *sums))                               \
     X(finish_inputs, (const struct product *p, int row, int n_rows, int col, int n_cols, const float *sums))           \

@@ -29,6 +29,7 @@ struct job {
     size_t scratch_floats;
     const struct quantized_row *quantized;
     bool few;
+    float *packed;
     /* PRECISION_FAST: x as bf16, its row `lowest` first */
     uint16_t *narrow;
     ptrdiff_t narrow_stride;
@@ -133,6 +134,26 @@ static void run_inputs(struct stream *s, struct job *j)
     if (s->status == UTTER_OK) cpu_run(s, ceil_div(j->p->w->out, FINISH_COLUMNS), finish_columns, j);
 }
 
+enum { PACK_INPUTS = 16 };
+
+static void pack_tile(void *arg, int tile, int worker)
+{
+    (void)worker;
+    const struct job *j = arg;
+    const int first = tile * PACK_INPUTS;
+    j->kernels->pack_inputs(j->p->w, first, min_int(PACK_INPUTS, j->p->w->in - first), j->packed);
+}
+
+/* A panel of [in][out] weights has a piece of every stored row, each on another page. Reading the rows from end to end into
+ * all panels first costs a pass over memory and saves five. */
+static void pack_all(struct stream *s, struct job *j, struct product *p)
+{
+    j->packed =
+        cpu_scratch(s, (size_t)p->w->in * (size_t)ceil_div(p->w->out, j->kernels->panel) * (size_t)j->kernels->panel);
+    if (j->packed) cpu_run(s, ceil_div(p->w->in, PACK_INPUTS), pack_tile, j);
+    p->packed = j->packed;
+}
+
 static void narrow_tile(void *arg, int tile, int worker)
 {
     (void)worker;
@@ -156,7 +177,7 @@ static void narrow_input(struct stream *s, struct job *j)
     if (j->narrow) cpu_run(s, ceil_div(j->n_narrow, j->narrow_rows), narrow_tile, j);
 }
 
-static void run_product(struct stream *s, const struct product *p, bool exact)
+static void run_product(struct stream *s, struct product *p, bool exact)
 {
     if (p->rows <= 0 || s->status != UTTER_OK) return;
     struct device *d = s->device;
@@ -172,8 +193,10 @@ static void run_product(struct stream *s, const struct product *p, bool exact)
     j.few &= !p->w->in_out;
     cut_into_tiles(&j);
     if (j.few && dtype_block(p->w->type) == 32 && p->rows <= FEW_ROWS && !(j.quantized = quantize_rows(s, p))) return;
+    if (!j.few && p->w->in_out) pack_all(s, &j, p);
     const bool pays = p->rows >= MIN_NARROW_ROWS && p->w->out >= d->kernels.lanes && p->taps > 0;
-    if (d->precision == PRECISION_FAST && !exact && d->kernels.product_tile_bf16 && pays) narrow_input(s, &j);
+    if (s->status == UTTER_OK && d->precision == PRECISION_FAST && !exact && d->kernels.product_tile_bf16 && pays)
+        narrow_input(s, &j);
     if (s->status != UTTER_OK) return;
     j.scratch_floats = (product_scratch(&d->kernels, p) + 15) & ~(size_t)15;
     j.scratch = cpu_scratch(s, j.scratch_floats * (size_t)pool_threads(d->pool));

@@ -52,6 +52,17 @@ void product_tile_scalar(const struct product *p, int row, int n_rows, int col, 
     }
 }
 
+void pack_inputs_scalar(const struct weight *w, int first, int n, float *panels)
+{
+    enum { PANEL = 8 };
+    for (int c = first; c < first + n; c++)
+        for (int i = 0; i < (w->out + PANEL - 1) / PANEL * PANEL; i++) {
+            float value = 0;
+            if (i < w->out) read_weights_scalar(w, (size_t)c, i, 1, &value);
+            panels[((size_t)(i / PANEL) * (size_t)w->in + (size_t)c) * PANEL + (size_t)(i % PANEL)] = value;
+        }
+}
+
 void product_rows_scalar(const struct product *p, int row, int n_rows, int col, int n_cols, float *scratch)
 {
     product_tile_scalar(p, row, n_rows, col, n_cols, scratch);

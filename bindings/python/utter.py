@@ -119,7 +119,7 @@ class Sound:
 
     def save(self, path):
         """Writes a 16-bit wav file."""
-        pcm = array.array("h", (int(max(-1.0, min(1.0, v)) * 32767) for v in self.samples))
+        pcm = array.array("h", (max(-32768, min(32767, round(v * 32768))) for v in self.samples))
         if sys.byteorder == "big":
             pcm.byteswap()
         with wave.open(os.fspath(path), "wb") as w:

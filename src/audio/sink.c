@@ -219,6 +219,27 @@ utter_status sink_open(struct sink **out, const char *path, enum sink_format for
     return status;
 }
 
+static bool holds_16_bits(const struct sink *s)
+{
+    return (formats[s->format].format & SF_FORMAT_SUBMASK) == SF_FORMAT_PCM_16;
+}
+
+/* Samples of 16 bits are rounded here: libsndfile, told to clip, rounds them all down. */
+static bool encode(struct sink *s, const float *samples, size_t n)
+{
+    if (!holds_16_bits(s))
+        return n == 0 || (sf_write_float(s->encoder, samples, (sf_count_t)n) == (sf_count_t)n && !s->write_errno);
+    short block[1024];
+    for (size_t done = 0; done < n;) {
+        const size_t part = n - done < 1024 ? n - done : 1024;
+        for (size_t i = 0; i < part; i++)
+            block[i] = (short)lrintf(fminf(fmaxf(samples[done + i] * 32768.0f, -32768.0f), 32767.0f));
+        if (sf_write_short(s->encoder, block, (sf_count_t)part) != (sf_count_t)part || s->write_errno) return false;
+        done += part;
+    }
+    return true;
+}
+
 utter_status sink_write(struct sink *s, const float *samples, size_t n, struct error *e)
 {
     for (size_t i = 0; i < n; i++)
@@ -228,8 +249,7 @@ utter_status sink_write(struct sink *s, const float *samples, size_t n, struct e
     if (n > (size_t)(sink_max_samples(s->format) - s->n_samples))
         return error_set(e, UTTER_OUTPUT_UNWRITABLE, "%s: a %s file cannot hold more than %lld samples", s->path,
                          sink_format_name(s->format), (long long)sink_max_samples(s->format));
-    if (n > 0 && (sf_write_float(s->encoder, samples, (sf_count_t)n) != (sf_count_t)n || s->write_errno))
-        return fail(s, e);
+    if (!encode(s, samples, n)) return fail(s, e);
     s->n_samples += (int64_t)n;
     return UTTER_OK;
 }

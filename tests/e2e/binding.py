@@ -11,7 +11,7 @@ with utter.Model() as model:
     w = wave.open("hello.wav")  # what the command made
     command = array.array("h", w.readframes(w.getnframes()))
     assert len(command) == len(whole.samples)
-    assert max(abs(round(a * 32767) - b) for a, b in zip(whole.samples, command)) <= 2  # scaled by 32768 and rounded down
+    assert max(abs(round(a * 32768) - b) for a, b in zip(whole.samples, command)) == 0
     assert model.say("Hello.", seed=0).samples == whole.samples
     assert model.say("Hello.", seed=5).samples != whole.samples
     whole.save("python.wav")

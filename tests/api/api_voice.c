@@ -10,7 +10,7 @@ enum { RATE = 24000, SECONDS = 2, N = RATE * SECONDS }; /* short: under sanitize
 static utter_model *model;
 static utter_voice *alices; /* made once, of `alice`, with notes */
 static float alice[N], bob[N];
-static char folder[] = "/tmp/utter-voice-XXXXXX";
+static char folder[] = "utter-voice-XXXXXX";
 static char path[64], error[512];
 
 /* Harmonics in syllables, with pauses: enough like speech. */

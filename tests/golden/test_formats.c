@@ -42,7 +42,7 @@ static int make_folders(void **state)
     static const char *const turbo_tags[] = {"t3_turbo_v1", "s3gen_meanflow", "ve", NULL};
     static const char *const multilingual_tags[] = {"t3_mtl23ls_v2", "s3gen", "ve", NULL};
     struct error e = {""};
-    snprintf(made, sizeof made, "/tmp/utter-formats-XXXXXX");
+    snprintf(made, sizeof made, "utter-formats-XXXXXX");
     if (hashfill_folder(turbo, MINI, turbo_tags, &e) != UTTER_OK ||
         hashfill_folder(multilingual, MINI, multilingual_tags, &e) != UTTER_OK || !mkdtemp(made)) {
         printf("%s\n", e.text);

@@ -194,7 +194,7 @@ static void test_given_part(void **state)
 static void test_twelve_hours(void **state)
 {
     (void)state;
-    char path[] = "/tmp/utter-long-XXXXXX";
+    char path[] = "utter-long-XXXXXX";
     const int fd = mkstemp(path);
     struct source *s;
     struct clip c;

@@ -79,7 +79,7 @@ static utter_status convert_value(float value, enum dtype t, struct error *e)
 {
     static const char header[] =
         "{\"flow.input_embedding.weight\":{\"dtype\":\"F32\",\"shape\":[1,32],\"data_offsets\":[0,128]}}";
-    char path[] = "/tmp/utter-quantize-XXXXXX";
+    char path[] = "utter-quantize-XXXXXX";
     const int fd = mkstemp(path);
     assert_true(fd >= 0);
     close(fd);

@@ -9,7 +9,7 @@
 #include "checkpoint/checkpoint.h"
 #include "test.h"
 
-static char folder[] = "/tmp/utter-test-XXXXXX";
+static char folder[] = "utter-test-XXXXXX";
 
 static const char *in_folder(const char *name)
 {

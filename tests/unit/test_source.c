@@ -13,7 +13,7 @@
 
 #define PI 3.14159265358979323846
 
-static char folder[] = "/tmp/utter-source-XXXXXX";
+static char folder[] = "utter-source-XXXXXX";
 static char path[64];
 
 static int setup(void **state)
@@ -249,7 +249,7 @@ static void test_not_audio(void **state)
     write_bytes("", 0);
     expect_refused(path, "empty");
     expect_refused(folder, "a folder");
-    static const char absent[] = "/tmp/utter-no-such-recording.wav";
+    static const char absent[] = "utter-no-such-recording.wav";
     expect_refused(absent, "No such file");
     write_bytes("", 0);
     assert_int_equal(truncate(path, (off_t)1 << 30), 0); /* sparse */

@@ -205,7 +205,7 @@ static utter_status gguf_tokenizer(struct tokenizer **t, enum gguf_fault fault)
     static const char *const tokens[] = {"a", "b", "ab", "[x]", "<|endoftext|>"}, *const merge[] = {"a b"},
                              *const bad[] = {"a c"};
     static const int32_t types[] = {1, 1, 1, 4, 1};
-    char path[] = "/tmp/utter-text-XXXXXX";
+    char path[] = "utter-text-XXXXXX";
     const int fd = mkstemp(path);
     assert_true(fd >= 0);
     close(fd);

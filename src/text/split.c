@@ -20,12 +20,12 @@ static double seconds_of(int32_t cp)
     case UTF8PROC_CATEGORY_SC:
     case UTF8PROC_CATEGORY_SM:
         return 0.4; /* "dollars", "plus" */
-    case UTF8PROC_CATEGORY_PO:
-    case UTF8PROC_CATEGORY_PD:
-    case UTF8PROC_CATEGORY_ZS:
-        return 1 / 15.0;
-    default:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
         return 0;
+    default:
+        return 1 / 15.0; /* marks, and what cleaning turns into a mark or a space: a piece must not grow by cleaning */
     }
 }
 

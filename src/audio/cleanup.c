@@ -129,7 +129,7 @@ static void gains_of_bin(struct denoiser *d, size_t n_frames, size_t bin)
     }
 }
 
-static utter_status denoise(float *x, size_t n, struct error *e)
+static utter_status denoise(float *x, size_t n, struct cancel *cancel, struct error *e)
 {
     const size_t n_frames = (n + FRAME) / HOP + 1;
     struct denoiser d;
@@ -137,14 +137,20 @@ static utter_status denoise(float *x, size_t n, struct error *e)
         denoiser_free(&d);
         return error_set(e, UTTER_OUT_OF_MEMORY, "no memory to de-noise %zu samples", n);
     }
-    for (size_t f = 0; f < n_frames; f++) {
+    utter_status status = UTTER_OK;
+    for (size_t f = 0; status == UTTER_OK && f < n_frames; f++) {
         transform(&d, x, n, f);
+        status = cancel_check(cancel, e);
         for (int k = 0; k < BINS; k++)
             d.power[f * BINS + (size_t)k] = d.bins[k].r * d.bins[k].r + d.bins[k].i * d.bins[k].i;
     }
-    for (size_t k = 0; k < BINS; k++) gains_of_bin(&d, n_frames, k);
-    for (size_t f = 0; f < n_frames; f++) {
+    for (size_t k = 0; status == UTTER_OK && k < BINS; k++) {
+        gains_of_bin(&d, n_frames, k);
+        status = cancel_check(cancel, e);
+    }
+    for (size_t f = 0; status == UTTER_OK && f < n_frames; f++) {
         transform(&d, x, n, f);
+        status = cancel_check(cancel, e);
         for (int k = 0; k < BINS; k++) {
             d.bins[k].r *= d.power[f * BINS + (size_t)k];
             d.bins[k].i *= d.power[f * BINS + (size_t)k];
@@ -153,15 +159,15 @@ static utter_status denoise(float *x, size_t n, struct error *e)
         for (size_t i = 0; i < FRAME && f * HOP + i < n + 2 * FRAME; i++)
             d.out[f * HOP + i] += d.frame[i] * d.window[i] / (FRAME * 2); /* four squared windows add up to 2 */
     }
-    memcpy(x, d.out + FRAME, n * sizeof *x);
+    if (status == UTTER_OK) memcpy(x, d.out + FRAME, n * sizeof *x);
     denoiser_free(&d);
-    return UTTER_OK;
+    return status;
 }
 
-utter_status cleanup_lossy(float *x, size_t n, double bandwidth_hz, struct error *e)
+utter_status cleanup_lossy(float *x, size_t n, double bandwidth_hz, struct cancel *cancel, struct error *e)
 {
     high_pass(x, n);
-    utter_status status = denoise(x, n, e);
+    utter_status status = denoise(x, n, cancel, e);
     if (status != UTTER_OK) return status;
     filter(x, n, biquad_peak(RATE, 200, 150, -1));
     if (bandwidth_hz > 3200) filter(x, n, biquad_peak(RATE, 3200, 2200, 2.5));

@@ -7,6 +7,7 @@
 #ifndef AUDIO_CLEANUP_H
 #define AUDIO_CLEANUP_H
 
+#include "base/cancel.h"
 #include "base/error.h"
 
 /* High-pass at 60 Hz, peaks held under 0.85. */
@@ -14,6 +15,6 @@ void cleanup_clean(float *x, size_t n);
 
 /* For lossy sources: high-pass; noise 6 dB down; -1 dB at 200 Hz, +2.5 dB at 3.2 kHz, +3 dB at 7.5 kHz (where there is
  * sound: above bandwidth_hz nothing is raised); -18 LUFS; peaks held under 0.85. */
-utter_status cleanup_lossy(float *x, size_t n, double bandwidth_hz, struct error *e);
+utter_status cleanup_lossy(float *x, size_t n, double bandwidth_hz, struct cancel *cancel, struct error *e);
 
 #endif

@@ -342,7 +342,7 @@ static utter_status clean(struct clip *clip, const struct clip_options *o, struc
     if (o->raw) return UTTER_OK;
     r->cleanup = i->lossy && !good ? CLIP_CLEANED_LOSSY : CLIP_CLEANED;
     if (r->cleanup == CLIP_CLEANED_LOSSY)
-        return cleanup_lossy(clip->samples, clip->n_samples, r->measures.bandwidth_hz, e);
+        return cleanup_lossy(clip->samples, clip->n_samples, r->measures.bandwidth_hz, o->cancel, e);
     cleanup_clean(clip->samples, clip->n_samples);
     return UTTER_OK;
 }
@@ -419,7 +419,7 @@ utter_status clip_make(struct clip *clip, struct source *s, const struct clip_op
     r->source = *source_info(s);
     if (!chosen && watch.n_frames > 0) r->clipped_share = (double)watch.n_clipped / (double)watch.n_frames;
     if (status == UTTER_OK) status = refuse_nothing(clip, s, e);
-    if (status == UTTER_OK) status = measure(&r->measures, clip->samples, clip->n_samples, e);
+    if (status == UTTER_OK) status = measure(&r->measures, clip->samples, clip->n_samples, o->cancel, e);
     if (status == UTTER_OK && !chosen) r->speech_s = r->duration_s * (1 - r->measures.silence_share);
     if (status == UTTER_OK) {
         if (channel != MONO_MEAN)

@@ -275,8 +275,10 @@ static void use_magnitudes(float *power, int n_bins, double floor)
     for (int k = 0; k < n_bins; k++) power[k] = sqrtf(power[k] + (float)floor);
 }
 
+enum { CANCEL_FRAMES = 32 }; /* between two looks at the token: less than half a millisecond */
+
 static utter_status run(const struct front_end *f, float *out, size_t n_frames, const float *x, size_t n,
-                        struct error *e)
+                        struct cancel *cancel, struct error *e)
 {
     struct spectrum *s = NULL;
     struct filter_bank bank = {0};
@@ -295,6 +297,7 @@ static utter_status run(const struct front_end *f, float *out, size_t n_frames, 
             copy_reflected(s->frame, f->n_window, x, (int64_t)n, start);
         power_of_frame(s, power);
         if (f->magnitude_floor > 0) use_magnitudes(power, f->n_fft / 2 + 1, f->magnitude_floor);
+        if (i % CANCEL_FRAMES == 0) status = cancel_check(cancel, e);
         for (int b = 0; b < f->n_bands; b++)
             out[i * (size_t)f->n_bands + (size_t)b] = (float)f->compress(band_energy(&bank.bands[b], power));
     }
@@ -311,10 +314,10 @@ size_t s3_log_mel_16k_frames(size_t n)
     return frames ? frames - 1 : 0;
 }
 
-utter_status s3_log_mel_16k(float *out, const float *x, size_t n, struct error *e)
+utter_status s3_log_mel_16k(float *out, const float *x, size_t n, struct cancel *cancel, struct error *e)
 {
     const size_t n_frames = s3_log_mel_16k_frames(n), count = n_frames * S3_N_MELS;
-    const utter_status status = run(&s3, out, n_frames, x, n, e);
+    const utter_status status = run(&s3, out, n_frames, x, n, cancel, e);
     if (status != UTTER_OK) return status;
     float max = out[0];
     for (size_t i = 1; i < count; i++) max = fmaxf(max, out[i]);
@@ -326,25 +329,25 @@ size_t voice_encoder_mel_16k_frames(size_t n)
 {
     return frames_of(&voice_encoder, n);
 }
-utter_status voice_encoder_mel_16k(float *out, const float *x, size_t n, struct error *e)
+utter_status voice_encoder_mel_16k(float *out, const float *x, size_t n, struct cancel *cancel, struct error *e)
 {
-    return run(&voice_encoder, out, frames_of(&voice_encoder, n), x, n, e);
+    return run(&voice_encoder, out, frames_of(&voice_encoder, n), x, n, cancel, e);
 }
 
 size_t prompt_mel_24k_frames(size_t n)
 {
     return frames_of(&prompt, n);
 }
-utter_status prompt_mel_24k(float *out, const float *x, size_t n, struct error *e)
+utter_status prompt_mel_24k(float *out, const float *x, size_t n, struct cancel *cancel, struct error *e)
 {
-    return run(&prompt, out, frames_of(&prompt, n), x, n, e);
+    return run(&prompt, out, frames_of(&prompt, n), x, n, cancel, e);
 }
 
 size_t kaldi_fbank_16k_frames(size_t n)
 {
     return frames_of(&fbank, n);
 }
-utter_status kaldi_fbank_16k(float *out, const float *x, size_t n, struct error *e)
+utter_status kaldi_fbank_16k(float *out, const float *x, size_t n, struct cancel *cancel, struct error *e)
 {
-    return run(&fbank, out, frames_of(&fbank, n), x, n, e);
+    return run(&fbank, out, frames_of(&fbank, n), x, n, cancel, e);
 }

@@ -69,13 +69,13 @@ enum { N_BANDS = 60, BAND_HZ = RATE / 2 / N_BANDS };
 
 /* The highest band of 200 Hz that is at some moment within 45 dB of the loudest speech and 10 dB over its own quietest
  * moment: speech comes and goes, noise and what a codec leaves do not. */
-static utter_status find_bandwidth(struct measures *m, const float *x, size_t n, struct error *e)
+static utter_status find_bandwidth(struct measures *m, const float *x, size_t n, struct cancel *cancel, struct error *e)
 {
     enum { N = 2048, HOP = 1024, PER_BAND = N / 2 / N_BANDS };
     float power[N / 2 + 1];
     double most[N_BANDS] = {0}, least[N_BANDS], speech = 0;
     struct spectrum *s = NULL;
-    const utter_status status = spectrum_create(&s, N, e);
+    utter_status status = spectrum_create(&s, N, e);
     for (int b = 0; b < N_BANDS; b++) least[b] = HUGE_VAL;
     for (size_t at = 0; status == UTTER_OK && at + N <= n; at += HOP) {
         double voice = 0;
@@ -88,6 +88,7 @@ static utter_status find_bandwidth(struct measures *m, const float *x, size_t n,
             if (b >= 1 && b < 17) voice += sum / 16;
         }
         speech = fmax(speech, voice);
+        status = cancel_check(cancel, e);
     }
     int band = N_BANDS - 1;
     while (band > 4 && !(most[band] > speech * 3e-5 && most[band] > 10 * least[band])) band--;
@@ -133,7 +134,7 @@ static void find_lines(struct measures *m, const float *spectrum)
 }
 
 /* Hum never stops: it shows in what each bin holds at its quietest fifth. */
-static utter_status find_hum(struct measures *m, const float *x, size_t n, struct error *e)
+static utter_status find_hum(struct measures *m, const float *x, size_t n, struct cancel *cancel, struct error *e)
 {
     float power[HUM_FFT / 2 + 1], steady[HUM_BINS];
     struct spectrum *s = NULL;
@@ -145,6 +146,7 @@ static utter_status find_hum(struct measures *m, const float *x, size_t n, struc
     for (size_t b = 0; status == UTTER_OK && b < n_blocks; b++) {
         spectrum_power(s, power, x + b * HUM_HOP);
         for (size_t k = 0; k < HUM_BINS; k++) bins[k * n_blocks + b] = power[k];
+        status = cancel_check(cancel, e);
     }
     for (size_t k = 0; status == UTTER_OK && k < HUM_BINS; k++) {
         qsort(bins + k * n_blocks, n_blocks, sizeof *bins, compare_floats);
@@ -223,7 +225,7 @@ static void find_second_voice(struct measures *m, struct phrase *phrases, size_t
 
 /* Pitch in 20 ms steps; a phrase ends where 10 frames are not speech. */
 static utter_status find_pitch(struct measures *m, const float *x, size_t n, const float *levels, size_t n_levels,
-                               float threshold, struct error *e)
+                               float threshold, struct cancel *cancel, struct error *e)
 {
     const size_t n_low = n / PITCH_DECIMATION, step = LEVEL_FRAME / PITCH_DECIMATION;
     float *low = mem_alloc((n_low + 1) * sizeof *low), *voiced = mem_alloc((n_levels + 1) * sizeof *voiced);
@@ -236,7 +238,7 @@ static utter_status find_pitch(struct measures *m, const float *x, size_t n, con
         for (int k = 0; k < PITCH_DECIMATION; k++) sum += x[i * PITCH_DECIMATION + (size_t)k];
         low[i] = sum / PITCH_DECIMATION;
     }
-    for (size_t f = 0; memory && f <= n_levels; f++) {
+    for (size_t f = 0; memory && f <= n_levels && !cancel_poll(cancel); f++) {
         const bool speech = f < n_levels && levels[f] > threshold;
         pause = speech ? 0 : pause + 1;
         if (speech && f * step + PITCH_FRAME + PITCH_MAX_LAG <= n_low) {
@@ -259,7 +261,7 @@ static utter_status find_pitch(struct measures *m, const float *x, size_t n, con
     mem_free(voiced);
     mem_free(phrase_pitches);
     mem_free(phrases);
-    return memory ? UTTER_OK : error_set(e, UTTER_OUT_OF_MEMORY, "no memory to measure %zu samples", n);
+    return memory ? cancel_check(cancel, e) : error_set(e, UTTER_OUT_OF_MEMORY, "no memory to measure %zu samples", n);
 }
 
 /* ---- speech or music -------------------------------------------------------------------------------------------------- */
@@ -299,7 +301,7 @@ static void measure_levels(struct measures *m, const float *levels, size_t n, fl
     m->snr_db = n_speech ? fmin(90, decibels(speech / (double)n_speech) - (double)floor) : 0;
 }
 
-utter_status measure(struct measures *out, const float *x, size_t n, struct error *e)
+utter_status measure(struct measures *out, const float *x, size_t n, struct cancel *cancel, struct error *e)
 {
     struct measures m = {0};
     struct level_meter meter = {0};
@@ -313,9 +315,9 @@ utter_status measure(struct measures *out, const float *x, size_t n, struct erro
     measure_levels(&m, levels, n_levels, threshold);
     m.like_music = like_music(levels, n_levels, threshold);
     utter_status status = loudness_measure(&m.level_lufs, x, n, RATE, e);
-    if (status == UTTER_OK) status = find_bandwidth(&m, x, n, e);
-    if (status == UTTER_OK) status = find_hum(&m, x, n, e);
-    if (status == UTTER_OK) status = find_pitch(&m, x, n, levels, n_levels, threshold, e);
+    if (status == UTTER_OK) status = find_bandwidth(&m, x, n, cancel, e);
+    if (status == UTTER_OK) status = find_hum(&m, x, n, cancel, e);
+    if (status == UTTER_OK) status = find_pitch(&m, x, n, levels, n_levels, threshold, cancel, e);
     mem_free(levels);
     *out = m;
     return status;

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/cancel.h"
 #include "base/error.h"
 
 enum { LEVEL_FRAME = 480 /* samples, 20 ms: the unit in which speech and pauses are told apart */ };
@@ -44,6 +45,6 @@ struct measures {
     bool like_music;         /* none of the pauses and syllables of speech */
 };
 
-utter_status measure(struct measures *out, const float *x, size_t n_samples, struct error *e);
+utter_status measure(struct measures *out, const float *x, size_t n_samples, struct cancel *cancel, struct error *e);
 
 #endif

@@ -8,9 +8,12 @@
 #ifndef BASE_CANCEL_H
 #define BASE_CANCEL_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+
+#include "base/error.h"
 
 struct cancel {
     atomic_bool latched;
@@ -41,6 +44,15 @@ static inline bool cancel_poll(struct cancel *c)
         return true;
     }
     return false;
+}
+
+/* Takes a lock that another thread may hold for long. False: cancelled while waiting, the lock is not taken. */
+bool cancel_lock(struct cancel *c, pthread_mutex_t *lock);
+
+/* For work that no stream runs: OK, or CANCELLED with a message. */
+static inline utter_status cancel_check(struct cancel *c, struct error *e)
+{
+    return cancel_poll(c) ? error_set(e, UTTER_CANCELLED, "cancelled") : UTTER_OK;
 }
 
 #endif

@@ -155,7 +155,7 @@ static const struct position_tables *positions_for(struct stream *s, const struc
     while (c < POSITION_CLASSES && FIRST_CAPACITY << c < n) c++;
     if (c == POSITION_CLASSES) return NULL;
     struct position_tables *t = &m->positions->classes[c];
-    pthread_mutex_lock(&m->positions->classes_lock);
+    if (!stream_lock(s, &m->positions->classes_lock)) return NULL; /* another task may take 50 ms over it */
     if (!t->made) {
         project_positions(s, t->encoders, m->encoders, m->n_blocks, FIRST_CAPACITY << c);
         project_positions(s, t->up_encoders, m->up_encoders, m->n_up_blocks, 2 * FIRST_CAPACITY << c);

@@ -58,6 +58,10 @@ int s3gen_default_steps(const struct s3gen *m)
 {
     return s3gen_is_meanflow(m) ? MEANFLOW_STEPS : STANDARD_STEPS;
 }
+const struct flow_encoder *s3gen_encoder(const struct s3gen *m)
+{
+    return &m->encoder;
+}
 const struct cfm *s3gen_cfm(const struct s3gen *m)
 {
     return &m->cfm;

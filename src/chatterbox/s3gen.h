@@ -111,6 +111,7 @@ int s3gen_mel_frames(const struct mel_request *r);
 /* out: [s3gen_mel_frames][80]. */
 void s3gen_mel(struct stream *s, const struct s3gen *m, struct array out, const struct mel_request *r);
 
+const struct flow_encoder *s3gen_encoder(const struct s3gen *m);
 const struct hift *s3gen_hift(const struct s3gen *m);
 const struct cfm *s3gen_cfm(const struct s3gen *m);
 

@@ -128,54 +128,56 @@ static utter_status no_memory(struct error *e)
     return error_set(e, UTTER_OUT_OF_MEMORY, "no memory to make a voice");
 }
 
-static utter_status prepare_signals(struct work *w, const float *samples, size_t n, enum voice_rules rules,
+static utter_status prepare_signals(struct work *w, const float *samples, size_t n, const struct listen_options *o,
                                     struct error *e)
 {
     if (!(w->x24 = mem_alloc(n * sizeof *w->x24))) return no_memory(e);
     memcpy(w->x24, samples, n * sizeof *samples);
     w->n24 = n;
     utter_status status = UTTER_OK;
-    if (rules_table[rules].normalizes) status = loudness_normalize(w->x24, n, VOICE_RATE, TURBO_LUFS, NULL, e);
+    if (rules_table[o->rules].normalizes) status = loudness_normalize(w->x24, n, VOICE_RATE, TURBO_LUFS, NULL, e);
+    if (status == UTTER_OK) status = cancel_check(o->cancel, e);
     if (status == UTTER_OK) status = resample(&w->x16, &w->n16, w->x24, n, VOICE_RATE, RATE_16K, e);
+    if (status == UTTER_OK) status = cancel_check(o->cancel, e);
     if (status != UTTER_OK) return status;
     w->n_flow24 = at_most(n, FLOW_SECONDS * VOICE_RATE);
     w->n_flow16 = resample_24k_to_16k_count(w->n_flow24);
     if (!(w->flow16 = mem_alloc(w->n_flow16 * sizeof *w->flow16))) return no_memory(e);
     resample_24k_to_16k(w->flow16, w->x24, w->n_flow24);
-    return UTTER_OK;
+    return cancel_check(o->cancel, e);
 }
 
 /* One spectrogram into memory of its own. */
 static utter_status feature(float **out, size_t *n_frames, size_t frames, size_t bands,
-                            utter_status (*make)(float *, const float *, size_t, struct error *), const float *x,
-                            size_t n, struct error *e)
+                            utter_status (*make)(float *, const float *, size_t, struct cancel *, struct error *),
+                            const float *x, size_t n, struct cancel *cancel, struct error *e)
 {
     *n_frames = frames;
     *out = mem_alloc((frames ? frames : 1) * bands * sizeof **out);
-    return *out ? make(*out, x, n, e) : no_memory(e);
+    return *out ? make(*out, x, n, cancel, e) : no_memory(e);
 }
 
-static utter_status prepare_features(struct work *w, struct conds *c, enum voice_rules rules, struct error *e)
+static utter_status prepare_features(struct work *w, struct conds *c, const struct listen_options *o, struct error *e)
 {
-    const size_t n_t3 = at_most(w->n16, (size_t)rules_table[rules].t3_seconds * RATE_16K);
+    const size_t n_t3 = at_most(w->n16, (size_t)rules_table[o->rules].t3_seconds * RATE_16K);
     size_t begin, end, n_prompt = 0;
-    utter_status s =
-        feature(&w->t3_mel, &w->n_t3_frames, s3_log_mel_16k_frames(n_t3), S3_N_MELS, s3_log_mel_16k, w->x16, n_t3, e);
+    utter_status s = feature(&w->t3_mel, &w->n_t3_frames, s3_log_mel_16k_frames(n_t3), S3_N_MELS, s3_log_mel_16k,
+                             w->x16, n_t3, o->cancel, e);
     if (s == UTTER_OK)
         s = feature(&w->flow_mel, &w->n_flow_frames, s3_log_mel_16k_frames(w->n_flow16), S3_N_MELS, s3_log_mel_16k,
-                    w->flow16, w->n_flow16, e);
+                    w->flow16, w->n_flow16, o->cancel, e);
     if (s == UTTER_OK)
         s = feature(&w->fbank, &w->n_fbank, kaldi_fbank_16k_frames(w->n_flow16), FBANK_BANDS, kaldi_fbank_16k,
-                    w->flow16, w->n_flow16, e);
+                    w->flow16, w->n_flow16, o->cancel, e);
     if (s == UTTER_OK)
         s = feature(&c->prompt_mel, &n_prompt, prompt_mel_24k_frames(w->n_flow24), PROMPT_MEL_BANDS, prompt_mel_24k,
-                    w->x24, w->n_flow24, e);
+                    w->x24, w->n_flow24, o->cancel, e);
     silence_trim(w->x16, w->n16, TRIM_DB, &begin, &end);
     if (s == UTTER_OK && begin == end)
         s = error_set(e, UTTER_VOICE_UNUSABLE, "the clip is silent: there is no voice in it");
     if (s == UTTER_OK)
         s = feature(&w->speaker_mel, &w->n_speaker, voice_encoder_mel_16k_frames(end - begin), VOICE_ENCODER_N_MELS,
-                    voice_encoder_mel_16k, w->x16 + begin, end - begin, e);
+                    voice_encoder_mel_16k, w->x16 + begin, end - begin, o->cancel, e);
     c->n_prompt_frames = (int)n_prompt;
     return s;
 }
@@ -249,8 +251,8 @@ utter_status listen(struct conds *out, const struct listeners *l, struct stream 
         n >= VOICE_RATE
             ? UTTER_OK
             : error_set(e, UTTER_VOICE_UNUSABLE, "%.2f s of sound; a voice needs at least 1 s", (double)n / VOICE_RATE);
-    if (status == UTTER_OK) status = prepare_signals(&w, samples, n, o->rules, e);
-    if (status == UTTER_OK) status = prepare_features(&w, &c, o->rules, e);
+    if (status == UTTER_OK) status = prepare_signals(&w, samples, n, o, e);
+    if (status == UTTER_OK) status = prepare_features(&w, &c, o, e);
     const double features = now() - start;
     tell(o, 0.05);
     if (status == UTTER_OK) status = hear(&c, l, s, &w, o, e);

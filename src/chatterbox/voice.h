@@ -64,6 +64,7 @@ struct listen_options {
     void (*progress)(void *user, double share); /* optional: 0 to 1 */
     void *user;
     struct listen_times *times; /* optional */
+    struct cancel *cancel;      /* optional: the stream's, for work outside of it */
 };
 
 /* samples: mono at VOICE_RATE, at least a second (audio/clip.h chooses and checks them). VOICE_UNUSABLE when nothing of it

@@ -25,6 +25,12 @@ static const struct option options[] = {
     {"--precision", "f32|fast", OPTION_CHOICE, AT(precision), .help = "fast: bf16 products where the CPU has them."},
     {"-n, --runs", "N", OPTION_INTEGER, AT(runs), 1, MAX_RUNS,
      .help = "Measured runs of each piece of work, after one to warm up. Default: 5."},
+    {"--samples", "N", OPTION_INTEGER, AT(samples), 2, 100000,
+     .help = "cancel: how often each stage is cancelled, half by the call and half by the flag. Default: 200."},
+    {"--stage", "NAME", OPTION_TEXT, AT(stage),
+     .help = "cancel: only stages whose names begin so (load, voice, prompt, decode, encoder, flow, vocoder, a "
+             "sentence), or "
+             "cost: what listening costs when nobody cancels."},
     {"--clock", "wall|cpu", OPTION_CHOICE, AT(clock),
      .help = "cpu: processor time a thread instead of time that passes, for a machine that is busy with other things; "
              "only means something for work that keeps all threads busy."},
@@ -136,7 +142,6 @@ static utter_status prepare(struct bench *b, bool measure)
     if (!b->json && measure)
         printf("at most: %.1f GB/s read, %.1f GFLOP/s f32, %.1f bf16, %.1f GOP/s int8\n", b->limits.read_bytes / 1e9,
                b->limits.f32_ops / 1e9, b->limits.bf16_ops / 1e9, b->limits.int8_ops / 1e9);
-    if (!b->json) printf("%-8s %-34s %9s %9s %9s\n", "part", "work", "min", "median", "max");
     return status;
 }
 
@@ -160,7 +165,7 @@ static void print_json(const struct bench *b)
 
 static int run(const struct command *self, int argc, char **argv)
 {
-    struct bench b = {.runs = 5, .interrupt = interrupt_flag()};
+    struct bench b = {.runs = 5, .samples = 200, .interrupt = interrupt_flag()};
     struct words rest;
     int code;
     if (!options_parse(self, &b, &rest, argc, argv, &code)) return code;
@@ -177,6 +182,8 @@ static int run(const struct command *self, int argc, char **argv)
     }
     b.results = json_array();
     utter_status status = prepare(&b, measure);
+    if (!b.json && (rest.count != 1 || strcmp(rest.word[0], "cancel") != 0))
+        printf("%-8s %-34s %9s %9s %9s\n", "part", "work", "min", "median", "max");
     for (int i = 0; status >= 0 && i < N_PARTS; i++)
         if (wanted[i]) status = parts[i].run(&b);
     if (status < 0)
@@ -192,16 +199,18 @@ const struct command command_bench = {
     .name = "bench",
     .summary = "measure this machine and what the engine makes of it",
     .synopsis = "[kernels|load|t3|s3gen|hift|say|cancel]...",
-    .description = "Measures what memory and arithmetic of this machine can do with the chosen threads and "
-                   "instructions, then the named "
-                   "pieces of work (kernels and say without any): best, median and worst time, operations and bytes a "
-                   "second, and the "
-                   "share of what the limits allow.\n\n"
-                   "kernels: the networks' products and attentions at the sizes of Chatterbox Turbo. load: opening a "
-                   "model. t3: the prompt, and "
-                   "speech tokens one by one at positions from 418 on. s3gen: 250 prompt and 150 speech tokens to mel, "
-                   "hift: their mel to "
-                   "sound. say: a sentence from text to sound. cancel: how long a cancel takes at any moment of it.",
+    .description =
+        "Measures what memory and arithmetic of this machine can do with the chosen threads and "
+        "instructions, then the named "
+        "pieces of work (kernels and say without any): best, median and worst time, operations and bytes a "
+        "second, and the "
+        "share of what the limits allow.\n\n"
+        "kernels: the networks' products and attentions at the sizes of Chatterbox Turbo. load: opening a "
+        "model. t3: the prompt, and "
+        "speech tokens one by one at positions from 418 on. s3gen: 250 prompt and 150 speech tokens to mel, "
+        "hift: their mel to "
+        "sound. say: a sentence from text to sound. cancel: how soon each stage of the work returns after a cancel "
+        "at a random moment, by the call and by the flag, and what listening for it costs.",
     .options = options,
     .run = run,
 };

@@ -16,8 +16,8 @@
 #include "device/device.h"
 
 struct bench {
-    const char *model, *s3gen, *cpu, *precision, *text, *voice, *clock;
-    int64_t threads, runs;
+    const char *model, *s3gen, *cpu, *precision, *text, *voice, *clock, *stage;
+    int64_t threads, runs, samples;
     bool json;
     const signed char *interrupt;
     struct device *device;

@@ -1,11 +1,8 @@
-/* bench_say.c - from text to sound through the public interface, and how soon that stops. */
+/* bench_say.c - from text to sound through the public interface. */
 #include "cli/bench.h"
 
-#include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "utter.h"
 
@@ -103,73 +100,6 @@ utter_status bench_say(struct bench *b)
         bench_figure(b, "say", "first sound", 1e3 * r.first_sound, "ms");
         bench_figure(b, "say", "real-time factor", (r.prompt + r.tokens + r.sound) / seconds, "s a s of speech");
         bench_figure(b, "say", "peak memory, resident", bench_peak_megabytes(), "MiB");
-    }
-    say_close(&r);
-    return status;
-}
-
-/* ---- cancel -------------------------------------------------------------------------------------------------------- */
-
-struct canceller {
-    utter_task *task;
-    double after, at; /* seconds to wait; when the cancel was called */
-};
-
-static void *cancel_later(void *arg)
-{
-    struct canceller *c = arg;
-    const struct timespec wait = {(time_t)c->after, (long)((c->after - (double)(time_t)c->after) * 1e9)};
-    nanosleep(&wait, NULL);
-    c->at = bench_now();
-    utter_task_cancel(c->task);
-    return NULL;
-}
-
-/* Milliseconds from a cancel after `after` seconds to the return of the step that saw it; negative when the task was done first. */
-static utter_status cancel_once(struct say_run *r, double after, double *ms)
-{
-    struct canceller c = {.task = r->task, .after = after};
-    pthread_t thread;
-    utter_status status = utter_task_start(r->task, &r->request);
-    if (status != UTTER_OK) return error_set(&r->bench->error, status, "%s", utter_task_last_error(r->task));
-    if (pthread_create(&thread, NULL, cancel_later, &c) != 0)
-        return error_set(&r->bench->error, UTTER_OUT_OF_MEMORY, "no thread to cancel from");
-    while (status == UTTER_OK || status == UTTER_AUDIO) status = utter_task_step(r->task, NULL);
-    const double end = bench_now();
-    pthread_join(thread, NULL);
-    *ms = status == UTTER_CANCELLED ? 1e3 * (end - c.at) : -1;
-    return status == UTTER_CANCELLED || status == UTTER_DONE
-               ? UTTER_OK
-               : error_set(&r->bench->error, status, "%s", utter_task_last_error(r->task));
-}
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-utter_status bench_cancel(struct bench *b)
-{
-    enum { MOMENTS = 101 };
-    double ms[MOMENTS];
-    int n = 0;
-    struct say_run r;
-    utter_status status = say_open(&r, b);
-    if (status != UTTER_OK) return status;
-    status = run_say(&r);
-    const double whole = r.prompt + r.tokens + r.sound;
-    for (int i = 0; i < MOMENTS && status == UTTER_OK; i++) {
-        double taken = -1;
-        status = cancel_once(&r, whole * (i + 0.5) / MOMENTS, &taken);
-        if (taken >= 0) ms[n++] = taken;
-        if (status == UTTER_OK && *b->interrupt) status = error_set(&b->error, UTTER_CANCELLED, "interrupted");
-    }
-    if (status == UTTER_OK && n > 0) {
-        qsort(ms, (size_t)n, sizeof *ms, by_value);
-        bench_figure(b, "cancel", "median", ms[n / 2], "ms");
-        bench_figure(b, "cancel", "90 of 100 within", ms[n * 9 / 10], "ms");
-        bench_figure(b, "cancel", "longest", ms[n - 1], "ms");
     }
     say_close(&r);
     return status;

@@ -44,7 +44,7 @@ static utter_status open_tokenizer(struct tokenizer **t, const char *model, stru
         s = tokenizer_load_folder(t, path, e);
     } else {
         s = checkpoint_open(&ck, path, NULL, e);
-        if (s == UTTER_OK) s = tokenizer_load(t, ck, e);
+        if (s == UTTER_OK) s = tokenizer_load(t, ck, NULL, e);
         checkpoint_close(&ck);
     }
     mem_free(path);

@@ -37,6 +37,11 @@ void stream_destroy(struct stream **stream)
     *stream = NULL;
 }
 
+void stream_set_cancel(struct stream *s, struct cancel *cancel)
+{
+    s->cancel = cancel;
+}
+
 utter_status stream_status(const struct stream *s)
 {
     return s->status;
@@ -60,6 +65,13 @@ utter_status stream_poll(struct stream *s)
 {
     if (cancel_poll(s->cancel)) stream_fail(s, UTTER_CANCELLED);
     return s->status;
+}
+
+bool stream_lock(struct stream *s, pthread_mutex_t *lock)
+{
+    if (cancel_lock(s->cancel, lock)) return true;
+    stream_fail(s, UTTER_CANCELLED);
+    return false;
 }
 
 void stream_clear(struct stream *s)

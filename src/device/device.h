@@ -22,6 +22,7 @@
 #ifndef DEVICE_DEVICE_H
 #define DEVICE_DEVICE_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -109,6 +110,7 @@ utter_status device_param_copy(struct array *out, struct device *d, int rows, in
 utter_status stream_create(struct stream **out, struct device *d, struct cancel *cancel, size_t scratch_bytes,
                            struct error *e);
 void stream_destroy(struct stream **s);
+void stream_set_cancel(struct stream *s, struct cancel *cancel); /* from here on; NULL: none */
 utter_status stream_status(const struct stream *s);
 const char *stream_error(const struct stream *s); /* what the latched failure was, "" when OK; lives with the stream */
 void stream_fail(struct stream *s, utter_status status); /* latches unless already latched */
@@ -126,6 +128,7 @@ struct array stream_upload(struct stream *s, int rows, int cols,
 void stream_write(struct stream *s, struct array dst, const float *values); /* host [rows][cols], contiguous */
 void stream_read(struct stream *s, float *values, struct array src);        /* waits; host, contiguous */
 utter_status stream_wait(struct stream *s);                                 /* waits; returns stream_status */
+bool stream_lock(struct stream *s, pthread_mutex_t *lock); /* false: a cancel came while waiting, and latched */
 utter_status stream_poll(struct stream *s); /* for host work between ops: latches a cancel that came; stream_status */
 
 /* Memory that outlives scratch (state of a streaming task), until device_array_free. */

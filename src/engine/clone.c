@@ -132,7 +132,8 @@ static utter_status hear(struct making *k, const float *samples, size_t n)
 {
     const struct listeners *listeners = NULL;
     struct stream *s = NULL;
-    const struct listen_options o = {.rules = voice_rules_of(k->model->variant), .progress = tell_listening, .user = k};
+    const struct listen_options o = {
+        .rules = voice_rules_of(k->model->variant), .progress = tell_listening, .user = k, .cancel = &k->cancel};
     struct conds *c = &k->voice->record->conds[o.rules];
     utter_status status = get_listeners(&listeners, k->model, &k->cancel, &k->error);
     if (status == UTTER_OK) status = stream_create(&s, k->model->device, &k->cancel, 0, &k->error);

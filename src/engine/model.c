@@ -67,7 +67,10 @@ static utter_status open_model(struct utter_model *m, const utter_model_options 
     utter_status s = checkpoint_open(&m->checkpoint, m->path, o->s3gen_path, e);
     if (s == UTTER_OK) s = create_device(m, o, e);
     if (s == UTTER_OK) s = bind_networks(m, &cancel, e);
-    if (s == UTTER_OK) s = tokenizer_load(&m->tokenizer, m->checkpoint, e);
+    if (s == UTTER_OK) s = tokenizer_load(&m->tokenizer, m->checkpoint, &cancel, e);
+    if (s == UTTER_OK && m->t3->speaker_dim != SPEAKER_EMB_SIZE)
+        s = error_set(e, UTTER_MODEL_DAMAGED, "%s: T3 takes a speaker of %d values, voices have %d", m->path,
+                      m->t3->speaker_dim, SPEAKER_EMB_SIZE);
     if (s == UTTER_OK && tokenizer_size(m->tokenizer) > m->t3->text_vocab)
         s = error_set(e, UTTER_MODEL_DAMAGED,
                       "%s: these files do not belong together: the tokenizer has %d tokens, T3 %d", m->path,

@@ -41,6 +41,8 @@ struct tokenizer {
     int32_t byte_id[256];   /* -1: the vocabulary lacks the byte */
     int16_t byte_of[ALPHABET_END];
     pcre2_code *split;
+    struct cancel *cancel; /* while it is built; NULL: none */
+    unsigned n_polls;
 };
 
 /* ---- hash tables: open addressing, at most half full ------------------------------------------------------------ */
@@ -105,7 +107,7 @@ static utter_status out_of_memory(const char *where, struct error *e)
 }
 
 utter_status tokenizer_begin(struct tokenizer **out, const char *where, size_t n_tokens, size_t n_merges,
-                             struct error *e)
+                             struct cancel *cancel, struct error *e)
 {
     *out = NULL;
     if (n_tokens == 0 || n_tokens > TOKENIZER_MAX_TOKENS || n_merges > TOKENIZER_MAX_TOKENS)
@@ -114,6 +116,7 @@ utter_status tokenizer_begin(struct tokenizer **out, const char *where, size_t n
     struct tokenizer *t = mem_calloc(1, sizeof *t);
     if (!t) return out_of_memory(where, e);
     t->bytes = buf_empty((size_t)1 << 30);
+    t->cancel = cancel;
     t->n_tokens = (int)n_tokens;
     t->n_slots = table_size(n_tokens);
     t->n_merge_slots = table_size(n_merges);
@@ -168,9 +171,16 @@ static utter_status check_token(const struct tokenizer *t, int64_t id, const cha
     return utf8_check(text, strlen(text), t->where, e) == UTTER_OK ? UTTER_OK : UTTER_MODEL_DAMAGED;
 }
 
+/* Once for every token and merge; only every 256th looks, some 0.1 ms apart. */
+static utter_status poll(struct tokenizer *t, struct error *e)
+{
+    return ++t->n_polls % 256 ? UTTER_OK : cancel_check(t->cancel, e);
+}
+
 utter_status tokenizer_put(struct tokenizer *t, int64_t id, const char *text, struct error *e)
 {
     utter_status s = check_token(t, id, text, e);
+    if (s == UTTER_OK) s = poll(t, e);
     if (s != UTTER_OK) return s;
     if (t->tokens[id].n > 0)
         return error_set(e, UTTER_MODEL_DAMAGED, "%s: two tokens have id %lld", t->where, (long long)id);
@@ -238,7 +248,7 @@ utter_status tokenizer_put_merge(struct tokenizer *t, const char *pair, size_t n
     struct merge *slot = merge_slot(t, m.left, m.right);
     if (slot->joined < 0) *slot = m; /* the first of two equal ones has the lower rank */
     t->n_merges++;
-    return UTTER_OK;
+    return poll(t, e);
 }
 
 utter_status tokenizer_finish(struct tokenizer *t, struct error *e)
@@ -250,6 +260,7 @@ utter_status tokenizer_finish(struct tokenizer *t, struct error *e)
                              PCRE2_UTF | PCRE2_NO_UTF_CHECK | PCRE2_ANCHORED, &code, &where, NULL);
     if (!t->split) return out_of_memory(t->where, e);
     pcre2_jit_compile(t->split, PCRE2_JIT_COMPLETE); /* where there is no JIT, matching interprets */
+    t->cancel = NULL;
     return UTTER_OK;
 }
 

@@ -15,13 +15,14 @@
 
 #include <stdint.h>
 
+#include "base/cancel.h"
 #include "checkpoint/checkpoint.h"
 
 struct tokenizer;
 
 /* The tokenizer of a model: GGUF metadata (tokenizer.ggml.*) when present, else the side files of a published
- * folder. */
-utter_status tokenizer_load(struct tokenizer **out, const struct checkpoint *ck, struct error *e);
+ * folder. cancel may be NULL; CANCELLED comes within a millisecond. */
+utter_status tokenizer_load(struct tokenizer **out, const struct checkpoint *ck, struct cancel *cancel, struct error *e);
 /* The tokenizer files of a folder that need not hold anything else. */
 utter_status tokenizer_load_folder(struct tokenizer **out, const char *folder, struct error *e);
 
@@ -31,6 +32,7 @@ struct tokenizer_files {
     const char *where; /* for messages */
     const char *vocab, *merges, *added_tokens, *config;
     size_t vocab_n, merges_n, added_tokens_n, config_n;
+    struct cancel *cancel; /* optional */
 };
 utter_status tokenizer_from_files(struct tokenizer **out, const struct tokenizer_files *f, struct error *e);
 void tokenizer_free(struct tokenizer **t);

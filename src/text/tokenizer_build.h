@@ -3,7 +3,7 @@
  *
  * Order: tokenizer_begin, tokenizer_put for every token of the vocabulary, tokenizer_put_added, tokenizer_put_merge
  * in order of rank, tokenizer_finish. After a failure the caller frees what it has. Everything given is checked
- * here.
+ * here. A cancel is looked at on the way.
  */
 #ifndef TEXT_TOKENIZER_BUILD_H
 #define TEXT_TOKENIZER_BUILD_H
@@ -13,7 +13,7 @@
 enum { TOKENIZER_MAX_TOKENS = 1 << 20 };
 
 utter_status tokenizer_begin(struct tokenizer **out, const char *where, size_t n_tokens, size_t n_merges,
-                             struct error *e);
+                             struct cancel *cancel, struct error *e);
 /* `text` in GPT-2's alphabet, as vocabularies write tokens. */
 utter_status tokenizer_put(struct tokenizer *t, int64_t id, const char *text, struct error *e);
 /* `text` as it stands in a text. The vocabulary may have the same token already. */

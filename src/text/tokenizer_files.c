@@ -13,13 +13,33 @@ static const char end_of_text[] = "<|endoftext|>";
 
 /* ---- published folders ------------------------------------------------------------------------------------------ */
 
+/* A file's bytes for the parser, in small pieces, so that a cancel is seen between them. */
+struct feed {
+    const char *data;
+    size_t n;
+    struct cancel *cancel;
+};
+
+static size_t feed_parser(void *buffer, size_t most, void *arg)
+{
+    struct feed *f = arg;
+    if (cancel_poll(f->cancel)) return (size_t)-1;
+    const size_t n = f->n < most ? f->n : most;
+    memcpy(buffer, f->data, n);
+    f->data += n;
+    f->n -= n;
+    return n;
+}
+
 static utter_status parse_object(json_t **out, const struct tokenizer_files *f, const char *name, const char *data,
                                  size_t n, struct error *e)
 {
     *out = NULL;
     if (!data) return UTTER_OK;
     json_error_t problem;
-    json_t *root = json_loadb(data, n, JSON_REJECT_DUPLICATES, &problem);
+    struct feed feed = {data, n, f->cancel};
+    json_t *root = json_load_callback(feed_parser, &feed, JSON_REJECT_DUPLICATES, &problem);
+    if (!root && cancel_check(f->cancel, e) != UTTER_OK) return UTTER_CANCELLED;
     if (!root)
         return error_set(e, UTTER_MODEL_DAMAGED, "%s: %s: line %d: %s", f->where, name, problem.line, problem.text);
     if (!json_is_object(root)) {
@@ -129,7 +149,7 @@ static utter_status build(struct tokenizer **out, const struct parsed *p, const 
     size_t n_tokens, n_merges;
     utter_status s = each_merge(NULL, f, &n_merges, e);
     if (s == UTTER_OK) s = count_tokens(&n_tokens, p, f, e);
-    if (s == UTTER_OK) s = tokenizer_begin(&t, f->where, n_tokens, n_merges, e);
+    if (s == UTTER_OK) s = tokenizer_begin(&t, f->where, n_tokens, n_merges, f->cancel, e);
     if (s == UTTER_OK) s = put_tokens(t, p, f, e);
     if (s == UTTER_OK) s = each_merge(t, f, &n_merges, e);
     if (s == UTTER_OK) s = tokenizer_finish(t, e);
@@ -181,6 +201,7 @@ utter_status tokenizer_load_folder(struct tokenizer **out, const char *folder, s
         maps[1].n_bytes,
         maps[2].n_bytes,
         maps[3].n_bytes,
+        NULL,
     };
     if (s == UTTER_OK) s = tokenizer_from_files(out, &f, e);
     for (int i = 0; i < N_FILES; i++) file_map_close(&maps[i]);
@@ -218,7 +239,8 @@ static utter_status put_gguf(struct tokenizer *t, const struct meta *tokens, con
     return s == UTTER_OK ? tokenizer_finish(t, e) : s;
 }
 
-static utter_status load_gguf(struct tokenizer **out, const struct checkpoint *ck, struct error *e)
+static utter_status load_gguf(struct tokenizer **out, const struct checkpoint *ck, struct cancel *cancel,
+                              struct error *e)
 {
     const struct meta *tokens = need_meta(ck, "tokenizer.ggml.tokens", META_STRINGS, "strings", e);
     const struct meta *types = tokens ? need_meta(ck, "tokenizer.ggml.token_type", META_INTS, "integers", e) : NULL;
@@ -228,18 +250,18 @@ static utter_status load_gguf(struct tokenizer **out, const struct checkpoint *c
         return error_set(e, UTTER_MODEL_DAMAGED, "%s: tokenizer.ggml.token_type: %zu entries for %zu tokens",
                          checkpoint_path(ck), types->count, tokens->count);
     struct tokenizer *t = NULL;
-    utter_status s = tokenizer_begin(&t, checkpoint_path(ck), tokens->count, merges->count, e);
+    utter_status s = tokenizer_begin(&t, checkpoint_path(ck), tokens->count, merges->count, cancel, e);
     if (s == UTTER_OK) s = put_gguf(t, tokens, types, merges, e);
     if (s != UTTER_OK) tokenizer_free(&t);
     *out = t;
     return s;
 }
 
-utter_status tokenizer_load(struct tokenizer **out, const struct checkpoint *ck, struct error *e)
+utter_status tokenizer_load(struct tokenizer **out, const struct checkpoint *ck, struct cancel *cancel, struct error *e)
 {
     *out = NULL;
-    if (checkpoint_meta(ck, "tokenizer.ggml.tokens")) return load_gguf(out, ck, e);
-    struct tokenizer_files f = {.where = checkpoint_path(ck)};
+    if (checkpoint_meta(ck, "tokenizer.ggml.tokens")) return load_gguf(out, ck, cancel, e);
+    struct tokenizer_files f = {.where = checkpoint_path(ck), .cancel = cancel};
     f.vocab = checkpoint_side_file(ck, "vocab.json", &f.vocab_n);
     f.merges = checkpoint_side_file(ck, "merges.txt", &f.merges_n);
     f.added_tokens = checkpoint_side_file(ck, "added_tokens.json", &f.added_tokens_n);

@@ -73,7 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         at = stop + 1;
     }
     const struct tokenizer_files f = {
-        "fuzz", part[0], part[1] ? part[1] : "", part[2], part[3], length[0], length[1], length[2], length[3],
+        "fuzz", part[0], part[1] ? part[1] : "", part[2], part[3], length[0], length[1], length[2], length[3], NULL,
     };
     struct tokenizer *t;
     const char *text = part[4] ? part[4] : "";

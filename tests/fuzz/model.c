@@ -69,7 +69,7 @@ void fuzz_model(const uint8_t *data, size_t n)
     convert(ck);
     struct tokenizer *t = NULL;
     struct conds c = {0};
-    if (tokenizer_load(&t, ck, &e) == UTTER_OK) tokenizer_free(&t);
+    if (tokenizer_load(&t, ck, NULL, &e) == UTTER_OK) tokenizer_free(&t);
     if (conds_read(&c, ck, "conds", &e) == UTTER_OK) conds_free(&c);
     checkpoint_close(&ck);
 }

@@ -37,6 +37,13 @@ MUTATIONS = [
      "api/test-api_cancel", {"UTTER_TIMING": "1"}),
     ("M-9", "a poll between tiles never breaks", "src/base/pool.c", "        if (cancel_poll(p->cancel)) return;\n", "",
      "unit/test-base", {}),
+    ("M-9a", "what looks at a whole recording never polls", "src/base/cancel.h",
+     "return cancel_poll(c) ? error_set", "return c && false ? error_set", "unit/test-clip", {}),
+    ("M-9b", "the tokenizer is built without a poll", "src/text/tokenizer.c", "return ++t->n_polls % 256 ? UTTER_OK : ",
+     "return ++t->n_polls ? UTTER_OK : ", "unit/test-text", {}, ("src/text/tokenizer_files.c",
+     "    if (cancel_poll(f->cancel)) return (size_t)-1;\n", "")),
+    ("M-9c", "who waits for a lock never polls", "src/base/cancel.c", "while (!cancel_poll(c))", "while (true)",
+     "unit/test-base", {}),
     ("M-16", "an utterance goes on with the stream that a cancel broke", "src/engine/utterance.c", "    stream_clear(u->stream);\n", "",
      "api/test-api_cancel", {}),
     ("M-17", "the sound's state survives a cancelled run", "src/engine/utterance.c",
@@ -67,7 +74,7 @@ def replace(folder, name, old, new):
 
 
 def build(folder):
-    return run(["cmake", "--build", "build", "--target", "test-base", "test-api_contract", "test-api_cancel", "test-api_determinism"], folder)
+    return run(["cmake", "--build", "build", "--target", "test-base", "test-clip", "test-text", "test-api_contract", "test-api_cancel", "test-api_determinism"], folder)
 
 
 def test(folder, program, environment):
@@ -89,7 +96,7 @@ def main(wanted):
                 sys.exit(result.stdout)
         if build(folder).returncode:
             sys.exit("the unchanged source does not build")
-        for program in ("unit/test-base", "api/test-api_contract", "api/test-api_cancel", "api/test-api_determinism"):
+        for program in ("unit/test-base", "unit/test-clip", "unit/test-text", "api/test-api_contract", "api/test-api_cancel", "api/test-api_determinism"):
             if test(folder, program, {"UTTER_TIMING": "1"}).returncode:
                 sys.exit(f"{program} is red before anything was changed")
         for name, what, file, old, new, program, environment, *more in MUTATIONS:

@@ -53,11 +53,14 @@ utter_status frontend_run(struct reffile *out, const char *path, struct error *e
         int32_t *trim = reffile_add(out, "trim", true, 1, (int64_t[]){2})->values.i;
         trim[0] = (int32_t)begin, trim[1] = (int32_t)end;
         s = voice_encoder_mel_16k(
-            add(out, "voice_encoder_mel", voice_encoder_mel_16k_frames(n16), VOICE_ENCODER_N_MELS), x16, n16, e);
+            add(out, "voice_encoder_mel", voice_encoder_mel_16k_frames(n16), VOICE_ENCODER_N_MELS), x16, n16, NULL, e);
     }
-    if (s == UTTER_OK) s = kaldi_fbank_16k(add(out, "fbank", kaldi_fbank_16k_frames(n16), FBANK_BANDS), x16, n16, e);
-    if (s == UTTER_OK) s = s3_log_mel_16k(add(out, "s3_log_mel", s3_log_mel_16k_frames(n16), S3_N_MELS), x16, n16, e);
-    if (s == UTTER_OK) s = prompt_mel_24k(add(out, "prompt_mel", prompt_mel_24k_frames(n), PROMPT_MEL_BANDS), x, n, e);
+    if (s == UTTER_OK)
+        s = kaldi_fbank_16k(add(out, "fbank", kaldi_fbank_16k_frames(n16), FBANK_BANDS), x16, n16, NULL, e);
+    if (s == UTTER_OK)
+        s = s3_log_mel_16k(add(out, "s3_log_mel", s3_log_mel_16k_frames(n16), S3_N_MELS), x16, n16, NULL, e);
+    if (s == UTTER_OK)
+        s = prompt_mel_24k(add(out, "prompt_mel", prompt_mel_24k_frames(n), PROMPT_MEL_BANDS), x, n, NULL, e);
     free(x);
     mem_free(x16);
     return s;

@@ -42,7 +42,7 @@ int main(int argc, char **argv)
     }
     const size_t values = prompt_mel_24k_frames(n) * 80;
     float *mel_a = malloc(values * sizeof *mel_a), *mel_b = malloc(values * sizeof *mel_b);
-    if (!mel_a || !mel_b || prompt_mel_24k(mel_a, a, n, &e) != UTTER_OK || prompt_mel_24k(mel_b, b, n, &e) != UTTER_OK)
+    if (!mel_a || !mel_b || prompt_mel_24k(mel_a, a, n, NULL, &e) != UTTER_OK || prompt_mel_24k(mel_b, b, n, NULL, &e) != UTTER_OK)
         return 1;
     double error = 0, difference = 0;
     for (size_t i = 0; i < n; i++) error += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);

@@ -122,6 +122,36 @@ static void pool_stops_at_the_next_tile(void **state)
     pool_destroy(&p);
 }
 
+struct waiting {
+    struct cancel cancel;
+    pthread_mutex_t lock;
+    bool taken;
+};
+
+static void *wait_for_lock(void *arg)
+{
+    struct waiting *w = arg;
+    w->taken = cancel_lock(&w->cancel, &w->lock);
+    return NULL;
+}
+
+/* Who waits for a lock sees a cancel without getting it. */
+static void cancel_ends_waiting_for_a_lock(void **state)
+{
+    (void)state;
+    struct waiting w = {.lock = PTHREAD_MUTEX_INITIALIZER, .taken = true};
+    pthread_t thread;
+    pthread_mutex_lock(&w.lock);
+    assert_int_equal(pthread_create(&thread, NULL, wait_for_lock, &w), 0);
+    cancel_request(&w.cancel);
+    pthread_join(thread, NULL); /* the lock is still ours */
+    assert_false(w.taken);
+    pthread_mutex_unlock(&w.lock);
+    cancel_clear(&w.cancel);
+    assert_true(cancel_lock(&w.cancel, &w.lock));
+    pthread_mutex_unlock(&w.lock);
+}
+
 static void cancel_latches(void **state)
 {
     (void)state;
@@ -178,6 +208,7 @@ int main(void)
         cmocka_unit_test(arena_is_a_stack),
         cmocka_unit_test(pool_runs_every_tile_once),
         cmocka_unit_test(pool_stops_at_the_next_tile),
+        cmocka_unit_test(cancel_ends_waiting_for_a_lock),
         cmocka_unit_test(cancel_latches),
         cmocka_unit_test(map_refuses_what_is_no_file),
         cmocka_unit_test(blocks_read_as_specified),

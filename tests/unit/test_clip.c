@@ -10,6 +10,7 @@
 #include "audio/biquad.h"
 #include "audio/cleanup.h"
 #include "audio/clip.h"
+#include "audio/features.h"
 #include "audio/loudness.h"
 #include "wav.h"
 
@@ -408,11 +409,30 @@ static void test_cleanup_lossy(void **state)
     add_noise(x, 8, 0.004);
     const int pause = (int)(1.7 * RATE), vowel = (int)(0.2 * RATE), n = RATE / 5;
     const double before = level_of(x, vowel, n) - level_of(x, pause, n);
-    assert_int_equal(cleanup_lossy(x, 8 * RATE, 3000, &e), UTTER_OK); /* nothing above 3 kHz is raised */
+    assert_int_equal(cleanup_lossy(x, 8 * RATE, 3000, NULL, &e), UTTER_OK); /* nothing above 3 kHz is raised */
     const double after = level_of(x, vowel, n) - level_of(x, pause, n);
     assert_true(after > before + 4 && after < before + 7);
     assert_true(fabs(lufs_of(x, 8 * RATE, RATE) + 18) < 1);
     for (int i = 0; i < 8 * RATE; i++) assert_true(fabsf(x[i]) <= 0.8501f);
+    free(x);
+}
+
+/* Everything that looks at a whole clip sees a cancel on its way; what it made is then not to be used. */
+static void test_cancel_of_analysis(void **state)
+{
+    (void)state;
+    static float out[2000 * S3_N_MELS];
+    float *x = silence(8);
+    speak(x, 0, 8, 120, 0.1);
+    struct cancel cancel = {0};
+    struct measures m;
+    cancel_request(&cancel);
+    assert_int_equal(measure(&m, x, 8 * RATE, &cancel, &e), UTTER_CANCELLED);
+    assert_int_equal(cleanup_lossy(x, 8 * RATE, 3000, &cancel, &e), UTTER_CANCELLED);
+    assert_int_equal(s3_log_mel_16k(out, x, 8 * RATE, &cancel, &e), UTTER_CANCELLED);
+    assert_int_equal(voice_encoder_mel_16k(out, x, 8 * RATE, &cancel, &e), UTTER_CANCELLED);
+    assert_int_equal(prompt_mel_24k(out, x, 8 * RATE, &cancel, &e), UTTER_CANCELLED);
+    assert_int_equal(kaldi_fbank_16k(out, x, 8 * RATE, &cancel, &e), UTTER_CANCELLED);
     free(x);
 }
 
@@ -425,6 +445,7 @@ int main(void)
                                        cmocka_unit_test(test_twelve_hours),
                                        cmocka_unit_test(test_nothing),
                                        cmocka_unit_test(test_cancel),
+                                       cmocka_unit_test(test_cancel_of_analysis),
                                        cmocka_unit_test(test_clean_speech),
                                        cmocka_unit_test(test_faults),
                                        cmocka_unit_test(test_quiet_is_accepted),

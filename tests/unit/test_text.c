@@ -19,7 +19,7 @@
 static struct error e;
 
 /* GPT-2's files with the added tokens of gpt2_cases.json. */
-static struct tokenizer *gpt2_tokenizer(void)
+static struct tokenizer *load_gpt2(struct cancel *cancel)
 {
     struct tokenizer *t = NULL;
     struct file_map vocab, merges;
@@ -37,13 +37,28 @@ static struct tokenizer *gpt2_tokenizer(void)
         merges.n_bytes,
         strlen(added),
         0,
+        cancel,
     };
-    assert_int_equal(tokenizer_from_files(&t, &f, &e), UTTER_OK);
+    const utter_status s = tokenizer_from_files(&t, &f, &e);
+    assert_int_equal(s, cancel ? UTTER_CANCELLED : UTTER_OK);
     free(added);
     json_decref(cases);
     file_map_close(&vocab);
     file_map_close(&merges);
     return t;
+}
+
+static struct tokenizer *gpt2_tokenizer(void)
+{
+    return load_gpt2(NULL);
+}
+
+static void loading_a_tokenizer_can_be_cancelled(void **state)
+{
+    (void)state;
+    struct cancel cancel = {0};
+    cancel_request(&cancel);
+    assert_null(load_gpt2(&cancel));
 }
 
 static void assert_encodes(const struct tokenizer *t, const char *text, const int32_t *expected, size_t n_expected)
@@ -120,6 +135,7 @@ static utter_status toy(struct tokenizer **t, const char *vocab, const char *mer
         merges ? strlen(merges) : 0,
         added ? strlen(added) : 0,
         config ? strlen(config) : 0,
+        NULL,
     };
     return tokenizer_from_files(t, &f, &e);
 }
@@ -229,7 +245,7 @@ static utter_status gguf_tokenizer(struct tokenizer **t, enum gguf_fault fault)
     struct checkpoint *ck;
     assert_int_equal(checkpoint_open(&ck, path, NULL, &e), UTTER_OK);
     unlink(path);
-    const utter_status s = tokenizer_load(t, ck, &e);
+    const utter_status s = tokenizer_load(t, ck, NULL, &e);
     checkpoint_close(&ck);
     return s;
 }
@@ -626,6 +642,7 @@ int main(void)
         cmocka_unit_test(long_text_keeps_the_budget),
         cmocka_unit_test(short_sentences_can_share_a_piece),
         cmocka_unit_test(growing_text_gives_whole_sentences_only),
+        cmocka_unit_test(loading_a_tokenizer_can_be_cancelled),
         cmocka_unit_test(splitting_is_linear),
         cmocka_unit_test(text_is_decoded_by_its_mark),
     };

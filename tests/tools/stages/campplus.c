@@ -21,7 +21,7 @@ static void embed_wave(struct stage_run *r, const struct campplus *m, const stru
     if (!fbank || n_frames < CAMPPLUS_MIN_FRAMES)
         r->status = error_set(r->error, UTTER_INPUT_UNREADABLE, "in.wav_16k is too short");
     else
-        r->status = kaldi_fbank_16k(fbank, wav->values.f, wav->count, r->error);
+        r->status = kaldi_fbank_16k(fbank, wav->values.f, wav->count, NULL, r->error);
     if (r->status == UTTER_OK) {
         stage_output_values(r, "fbank", 2, (int64_t[]){(int64_t)n_frames, FBANK_BANDS}, fbank);
         campplus_subtract_mean(fbank, (int)n_frames);

@@ -47,7 +47,7 @@ utter_status stage_s3tokenizer(struct stage_run *r)
     float *mel = mem_alloc(n_frames * S3_MELS * sizeof *mel);
     if (r->status == UTTER_OK && !mel)
         r->status = error_set(r->error, UTTER_INPUT_UNREADABLE, "in.wav_16k is too short");
-    if (r->status == UTTER_OK) r->status = s3_log_mel_16k(mel, wav->values.f, wav->count, r->error);
+    if (r->status == UTTER_OK) r->status = s3_log_mel_16k(mel, wav->values.f, wav->count, NULL, r->error);
     if (r->status == UTTER_OK) r->status = s3_tokenizer_load(&m, r->binder);
     if (r->status == UTTER_OK) {
         put_mel(r, mel, n_frames);

@@ -8,19 +8,24 @@
 #include "base/mem.h"
 #include "device/cpu/cpu.h"
 
+enum { MIN_NARROW_QUERIES = 16 /* PRECISION_FAST: fewer do not pay for the keys' conversion */ };
+
 struct job {
     const struct attention *a;
     const struct cpu_kernels *kernels;
-    int n_heads, tile_queries;
+    int n_heads, tile_queries, n_query_tiles;
     float *scratch;
     size_t scratch_floats;
 };
 
+/* Keys and positions lie in panels, [head][panel of positions][head_dim][panel], or with all heads inside a panel where a
+ * cache grows by positions; values in rows, [head][position][head_dim]. So a head reads its own from end to end. */
 struct packing {
     const struct cpu_kernels *kernels;
     float *panels;
     struct array x;
-    int first, rows_per_tile;
+    int n_heads, first, rows_per_tile;
+    size_t head_size;
 };
 
 static int ceil_div(int a, int b)
@@ -40,34 +45,122 @@ static void pack_tile(void *arg, int tile, int worker)
 {
     (void)worker;
     const struct packing *p = arg;
-    const int row = tile * p->rows_per_tile, n = min_int(p->rows_per_tile, p->x.rows - row);
-    p->kernels->pack_rows(p->panels, array_rows(p->x, row, n).data, p->x.stride, p->first + row, n, p->x.cols);
+    const int row = tile * p->rows_per_tile, n = min_int(p->rows_per_tile, p->x.rows - row), d = p->x.cols / p->n_heads;
+    for (int h = 0; h < p->n_heads; h++)
+        p->kernels->pack_rows(p->panels + (size_t)h * p->head_size, array_rows(p->x, row, n).data + h * d, p->x.stride,
+                              p->first + row, n, d);
 }
 
 /* Rows x into panels at positions first and on; tiles end where panels do, so no two write to one cache line. */
 static void pack(struct stream *s, float *panels, struct array x, int first)
 {
     const struct cpu_kernels *k = &s->device->kernels;
-    struct packing p = {k, panels, x, first, 64};
+    struct packing p = {.kernels = k, .panels = panels, .x = x, .n_heads = 1, .first = first, .rows_per_tile = 64};
     if (first % k->panel != 0) p.rows_per_tile = x.rows;
     cpu_run(s, ceil_div(x.rows, p.rows_per_tile), pack_tile, &p);
 }
 
-static float *packed(struct stream *s, struct array x)
+static const float *packed(struct stream *s, struct array x, int n_heads, ptrdiff_t *head_step)
 {
-    float *panels = cpu_scratch(s, round_up(x.rows, s->device->kernels.panel) * (size_t)x.cols);
-    if (panels) pack(s, panels, x, 0);
-    return panels;
+    const struct cpu_kernels *k = &s->device->kernels;
+    struct packing p = {.kernels = k, .x = x, .n_heads = n_heads, .rows_per_tile = 64};
+    p.head_size = round_up(x.rows, k->panel) * (size_t)(x.cols / n_heads);
+    p.panels = cpu_scratch(s, p.head_size * (size_t)n_heads);
+    *head_step = (ptrdiff_t)p.head_size;
+    if (p.panels) cpu_run(s, ceil_div(x.rows, p.rows_per_tile), pack_tile, &p);
+    return p.panels;
 }
+
+static void gather_tile(void *arg, int tile, int worker)
+{
+    (void)worker;
+    const struct packing *p = arg;
+    const int row = tile * p->rows_per_tile, n = min_int(p->rows_per_tile, p->x.rows - row), d = p->x.cols / p->n_heads;
+    for (int h = 0; h < p->n_heads; h++)
+        for (int r = row; r < row + n; r++)
+            memcpy(p->panels + (size_t)h * p->head_size + (size_t)r * (size_t)d,
+                   p->x.data + (ptrdiff_t)r * p->x.stride + (ptrdiff_t)h * d, (size_t)d * sizeof(float));
+}
+
+static const float *gathered(struct stream *s, struct array x, int n_heads, ptrdiff_t *head_step)
+{
+    struct packing p = {.x = x, .n_heads = n_heads, .rows_per_tile = 64};
+    p.head_size = (size_t)x.rows * (size_t)(x.cols / n_heads);
+    p.panels = cpu_scratch(s, p.head_size * (size_t)n_heads);
+    *head_step = (ptrdiff_t)p.head_size;
+    if (p.panels) cpu_run(s, ceil_div(x.rows, p.rows_per_tile), gather_tile, &p);
+    return p.panels;
+}
+
+/* ---- pairs of bf16 (PRECISION_FAST) -------------------------------------------------------------------------------- */
+
+/* Panels of pairs, one position panel a tile: [head][panel of positions][panel * head_dim / 2]. */
+struct pairing {
+    const struct cpu_kernels *kernels;
+    struct array x;
+    int n_heads;
+    bool channels; /* a pair is two channels of a position (keys); else two positions of a channel (values) */
+    uint32_t *pairs;
+    float *scratch; /* one panel of all heads for each worker */
+};
+
+static void pair_tile(void *arg, int tile, int worker)
+{
+    const struct pairing *p = arg;
+    const struct cpu_kernels *k = p->kernels;
+    const int panel = k->panel, d = p->x.cols / p->n_heads, first = tile * panel, n = min_int(panel, p->x.rows - first);
+    const size_t size = (size_t)panel * (size_t)d / 2, head_size = size * (size_t)ceil_div(p->x.rows, panel);
+    const struct array x = array_rows(p->x, first, n);
+    float *floats = p->scratch + (size_t)worker * (size_t)(panel * p->x.cols);
+    if (p->channels) k->pack_rows(floats, x.data, x.stride, 0, n, x.cols);
+    for (int h = 0; h < p->n_heads; h++) {
+        uint32_t *to = p->pairs + (size_t)h * head_size + (size_t)tile * size;
+        if (p->channels)
+            k->narrow_pairs(floats + h * d * panel, panel, d, panel, to);
+        else
+            k->narrow_pairs(x.data + h * d, x.stride, n, d, to);
+    }
+}
+
+static const uint32_t *paired(struct stream *s, struct array x, int n_heads, bool channels, ptrdiff_t *head_step)
+{
+    const struct cpu_kernels *k = &s->device->kernels;
+    struct pairing p = {.kernels = k, .x = x, .n_heads = n_heads, .channels = channels};
+    const size_t rows = round_up(x.rows, k->panel);
+    *head_step = (ptrdiff_t)(rows * (size_t)(x.cols / n_heads / 2));
+    p.pairs = (uint32_t *)cpu_scratch(s, rows * (size_t)x.cols / 2);
+    p.scratch = cpu_scratch(s, (size_t)(k->panel * x.cols) * (size_t)pool_threads(s->device->pool));
+    if (p.pairs && p.scratch) cpu_run(s, ceil_div(x.rows, k->panel), pair_tile, &p);
+    return p.pairs;
+}
+
+static bool narrow_pays(const struct device *d, const struct attention *a)
+{
+    return d->precision == PRECISION_FAST && d->kernels.attention_tile_bf16 && a->head_dim % d->kernels.panel == 0 &&
+           a->n_queries >= MIN_NARROW_QUERIES;
+}
+
+static void narrow_attention(struct stream *s, struct attention *a, struct array k, struct array v, struct array pos,
+                             int n_heads)
+{
+    a->k_pairs_panel = a->v_pairs_panel = a->pos_pairs_panel = (ptrdiff_t)s->device->kernels.panel * a->head_dim / 2;
+    a->k_pairs = paired(s, k, n_heads, true, &a->k_pairs_head);
+    if (s->status == UTTER_OK) a->v_pairs = paired(s, v, n_heads, false, &a->v_pairs_head);
+    if (s->status == UTTER_OK && array_exists(pos)) a->pos_pairs = paired(s, pos, n_heads, true, &a->pos_pairs_head);
+}
+
+/* ---- tiles --------------------------------------------------------------------------------------------------------- */
 
 static void attend_tile(void *arg, int tile, int worker)
 {
     const struct job *j = arg;
-    const int head = tile % j->n_heads, query = tile / j->n_heads * j->tile_queries;
-    j->kernels->attention_tile(j->a, head, query, min_int(j->tile_queries, j->a->n_queries - query),
-                               j->scratch + (size_t)worker * j->scratch_floats);
+    const int head = tile / j->n_query_tiles, query = tile % j->n_query_tiles * j->tile_queries;
+    (j->a->k_pairs ? j->kernels->attention_tile_bf16
+                   : j->kernels->attention_tile)(j->a, head, query, min_int(j->tile_queries, j->a->n_queries - query),
+                                                 j->scratch + (size_t)worker * j->scratch_floats);
 }
 
+/* Head by head: its keys and values stay in the second cache. */
 static void attend(struct stream *s, const struct attention *a, int n_heads)
 {
     struct device *d = s->device;
@@ -76,9 +169,10 @@ static void attend(struct stream *s, const struct attention *a, int n_heads)
     const int64_t most = d->kernels.tile_macs / 4 / (query_macs > 0 ? query_macs : 1);
     j.tile_queries = d->kernels.block * (int)(most / d->kernels.block > 0 ? most / d->kernels.block : 1);
     if (j.tile_queries > a->n_queries) j.tile_queries = a->n_queries;
+    j.n_query_tiles = ceil_div(a->n_queries, j.tile_queries);
     j.scratch_floats = (attention_scratch(&d->kernels, a) + 15) & ~(size_t)15;
     j.scratch = cpu_scratch(s, j.scratch_floats * (size_t)pool_threads(d->pool));
-    if (j.scratch) cpu_run(s, ceil_div(a->n_queries, j.tile_queries) * n_heads, attend_tile, &j);
+    if (j.scratch) cpu_run(s, j.n_query_tiles * n_heads, attend_tile, &j);
 }
 
 /* One query reads every key and value once, so it is bound by memory. Tiles of some positions and all heads read it from end to
@@ -115,26 +209,30 @@ void cpu_attention(struct stream *s, struct array out, struct array q, struct ar
 {
     if (q.rows == 0) return;
     const size_t mark = stream_mark(s);
-    const int panel = s->device->kernels.panel;
-    struct attention a = {.head_dim = q.cols / n_heads,
+    const int head_dim = q.cols / n_heads;
+    const ptrdiff_t panel = (ptrdiff_t)s->device->kernels.panel * head_dim;
+    struct attention a = {.head_dim = head_dim,
                           .n_queries = q.rows,
                           .n_keys = k.rows,
                           .causal_first = -1,
                           .q = q.data,
                           .q_stride = q.stride,
-                          .k_panel = (ptrdiff_t)panel * k.cols,
-                          .v = v.data,
-                          .v_panel = (ptrdiff_t)panel * v.stride,
-                          .v_row = v.stride,
-                          .pos_panel = (ptrdiff_t)panel * pos.cols,
+                          .k_panel = panel,
+                          .v_panel = panel,
+                          .v_row = head_dim,
+                          .pos_panel = panel,
                           .bias_u = bias_u.data,
                           .bias_w = bias_w.data,
                           .out = out.data,
                           .out_stride = out.stride,
                           .scale = scale};
-    a.v_head = a.head_dim;
-    a.k = packed(s, k);
-    if (array_exists(pos) && s->status == UTTER_OK) a.pos = packed(s, pos);
+    if (narrow_pays(s->device, &a)) {
+        narrow_attention(s, &a, k, v, pos, n_heads);
+    } else {
+        a.k = packed(s, k, n_heads, &a.k_head);
+        if (s->status == UTTER_OK) a.v = gathered(s, v, n_heads, &a.v_head);
+        if (s->status == UTTER_OK && array_exists(pos)) a.pos = packed(s, pos, n_heads, &a.pos_head);
+    }
     if (s->status == UTTER_OK) attend(s, &a, n_heads);
     stream_release(s, mark);
 }
@@ -287,6 +385,7 @@ void cpu_attention_cached(struct stream *s, struct array out, struct array q, st
                           .q_stride = q.stride,
                           .k = keys,
                           .k_panel = (ptrdiff_t)panel * kv->width,
+                          .k_head = (ptrdiff_t)panel * head_dim,
                           .v = values,
                           .v_panel = (ptrdiff_t)panel * kv->width,
                           .v_head = (ptrdiff_t)panel * head_dim,

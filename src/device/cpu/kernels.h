@@ -55,7 +55,7 @@ struct quantized_row {
 };
 
 /* softmax(scale * scores) v for one head and some queries. Keys are panels of `panel` positions: key j, channel c of
- * head h is k[(j / panel) * k_panel + (h * head_dim + c) * panel + j % panel]; value j is at
+ * head h is k[(j / panel) * k_panel + h * k_head + c * panel + j % panel]; value j is at
  * v[(j / panel) * v_panel + h * v_head + (j % panel) * v_row]. */
 struct attention {
     int head_dim, n_queries, n_keys;
@@ -64,9 +64,14 @@ struct attention {
     ptrdiff_t q_stride;
     const float *k, *v;
     const uint16_t *k16, *v16; /* the same in f16, or NULL; only attend_part reads them, and then not k and v */
-    ptrdiff_t k_panel, v_panel, v_head, v_row;
+    ptrdiff_t k_panel, k_head, v_panel, v_head, v_row;
+    /* Pairs of bf16, for attention_tile_bf16: channels 2 i and 2 i + 1 of key j of head h at k_pairs[h * k_pairs_head +
+     * (j / panel) * k_pairs_panel + i * panel + j % panel], positions alike; keys 2 i and 2 i + 1 of channel c at
+     * v_pairs[h * v_pairs_head + (2 i / panel) * v_pairs_panel + (2 i % panel) / 2 * head_dim + c]. */
+    const uint32_t *k_pairs, *v_pairs, *pos_pairs;
+    ptrdiff_t k_pairs_head, k_pairs_panel, v_pairs_head, v_pairs_panel, pos_pairs_head, pos_pairs_panel;
     const float *pos; /* relative positions as panels like k, 2 n_keys - 1 of them, or NULL */
-    ptrdiff_t pos_panel;
+    ptrdiff_t pos_panel, pos_head;
     const float *bias_u, *bias_w;
     float *out;
     ptrdiff_t out_stride;
@@ -131,15 +136,20 @@ struct source {
     X(stft16, (float *out, ptrdiff_t out_stride, const float *x, int len, int frame, int n))                           \
     X(istft16, (float *out, const float *x, ptrdiff_t x_stride, int n_frames, int sample, int n, float limit))
 
-/* Kernels of PRECISION_FAST, where the level has them: products of bf16 pairs with float sums. x becomes bf16 once per op, its
+/* Kernels of PRECISION_FAST, where the level has them: products of bf16 pairs with float sums. A product's x becomes bf16 once per op, its
  * rows `stride` values apart, an even number that holds `in` rounded up to pairs; rows outside x and the odd value are zero.
  *
  * narrow_rows       rows [first, first + n) of x, which may lie outside, to out
- * product_tile_bf16 as product_tile; x: the row that output row 0 reads for tap 0; scratch: product_scratch floats */
+ * product_tile_bf16 as product_tile; x: the row that output row 0 reads for tap 0; scratch: product_scratch floats
+ * narrow_pairs      rows 2 i and 2 i + 1 of x[n][stride] as pairs[i][columns], the first of a pair in the low half; an odd last
+ *                   row meets 0; columns a multiple of the vector width
+ * attention_tile_bf16 as attention_tile, from a's pairs; head_dim a multiple of the panel */
 #define CPU_BF16_KERNELS(X)                                                                                            \
     X(narrow_rows, (const struct product *p, int first, int n, uint16_t *out, ptrdiff_t stride))                       \
     X(product_tile_bf16, (const struct product *p, const uint16_t *x, ptrdiff_t stride, int row, int n_rows, int col,  \
-                          int n_cols, float *scratch))
+                          int n_cols, float *scratch))                                                                 \
+    X(narrow_pairs, (const float *x, ptrdiff_t stride, int n, int columns, uint32_t *pairs))                           \
+    X(attention_tile_bf16, (const struct attention *a, int head, int query, int n, float *scratch))
 
 /* What the machine can do at most (device_measure). A round of spin_* is SPIN_CHAINS multiply-adds of whole vectors that only
  * depend on their own last: f32: `lanes` of them, bf16: twice, int8: four times as many. read_memory reads whole cache lines.

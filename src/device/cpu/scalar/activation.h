@@ -22,7 +22,7 @@ static inline float activation_scalar(float x, enum activation act, float param)
     case ACT_ELU:
         return x > 0 ? x : expm1f(x);
     case ACT_GELU_ERF:
-        return 0.5f * x * (1 + erff(x * 0.70710678f));
+        return 0.5f * x * erfcf(x * -0.70710678f);
     case ACT_GELU_TANH:
         return 0.5f * x * (1 + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
     case ACT_TANH:

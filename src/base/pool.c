@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #include "base/mem.h"
 
@@ -17,6 +18,12 @@
  * Past that, sleeping costs the next job a wake-up of some 50 us, which long work does not notice. */
 enum { SPIN_ROUNDS = 4000 };
 
+/* Tiles next .. end - 1 are still to be begun. */
+struct share {
+    _Alignas(64) atomic_int next;
+    int end;
+};
+
 struct pool {
     int n_threads;
     pthread_t threads[POOL_MAX_THREADS];
@@ -27,10 +34,10 @@ struct pool {
     pool_tile_fn *fn;
     void *arg;
     struct cancel *cancel;
-    int n_tiles;
+    int n_shares; /* one for all workers, or one each */
+    struct share shares[POOL_MAX_THREADS];
 
     atomic_uint generation;
-    atomic_int next_tile;
     atomic_int inside; /* workers at the job, less CLOSED while there is none: see enter() */
     atomic_bool quit;
 
@@ -44,13 +51,17 @@ struct worker_start {
     int index;
 };
 
+/* A worker's own share first, then what is left of the others'. */
 static void run_tiles(struct pool *p, int worker)
 {
-    for (;;) {
-        if (cancel_poll(p->cancel)) return;
-        int tile = atomic_fetch_add_explicit(&p->next_tile, 1, memory_order_relaxed);
-        if (tile >= p->n_tiles) return;
-        p->fn(p->arg, tile, worker);
+    for (int i = 0; i < p->n_shares; i++) {
+        struct share *s = &p->shares[(worker + i) % p->n_shares];
+        for (;;) {
+            if (cancel_poll(p->cancel)) return;
+            const int tile = atomic_fetch_add_explicit(&s->next, 1, memory_order_relaxed);
+            if (tile >= s->end) break;
+            p->fn(p->arg, tile, worker);
+        }
     }
 }
 
@@ -135,8 +146,9 @@ utter_status pool_create(struct pool **out, int n_threads, struct error *e)
     *out = NULL;
     if (n_threads < 1 || n_threads > POOL_MAX_THREADS)
         return error_set(e, UTTER_INVALID_ARGUMENT, "threads: %d is outside 1..%d", n_threads, POOL_MAX_THREADS);
-    struct pool *p = mem_calloc(1, sizeof *p);
+    struct pool *p = mem_alloc_aligned(sizeof *p);
     if (!p) return error_set(e, UTTER_OUT_OF_MEMORY, "no memory for a thread pool");
+    memset(p, 0, sizeof *p);
     p->n_threads = n_threads;
     atomic_store(&p->inside, CLOSED);
     pthread_mutex_init(&p->run_lock, NULL);
@@ -175,15 +187,18 @@ int pool_threads(const struct pool *pool)
     return pool->n_threads;
 }
 
-bool pool_run(struct pool *p, struct cancel *cancel, int n_tiles, pool_tile_fn *fn, void *arg)
+static bool run(struct pool *p, struct cancel *cancel, int n_tiles, int n_shares, pool_tile_fn *fn, void *arg)
 {
     if (cancel_poll(cancel)) return false;
     pthread_mutex_lock(&p->run_lock);
     p->fn = fn;
     p->arg = arg;
     p->cancel = cancel;
-    p->n_tiles = n_tiles;
-    atomic_store_explicit(&p->next_tile, 0, memory_order_relaxed);
+    p->n_shares = n_shares;
+    for (int i = 0; i < n_shares; i++) {
+        atomic_store_explicit(&p->shares[i].next, (int)((int64_t)n_tiles * i / n_shares), memory_order_relaxed);
+        p->shares[i].end = (int)((int64_t)n_tiles * (i + 1) / n_shares);
+    }
     bool alone = p->n_started == 0 || n_tiles == 1;
     if (!alone) {
         open_door(p);
@@ -193,4 +208,14 @@ bool pool_run(struct pool *p, struct cancel *cancel, int n_tiles, pool_tile_fn *
     if (!alone) close_door(p);
     pthread_mutex_unlock(&p->run_lock);
     return !cancel_poll(cancel);
+}
+
+bool pool_run(struct pool *p, struct cancel *cancel, int n_tiles, pool_tile_fn *fn, void *arg)
+{
+    return run(p, cancel, n_tiles, 1, fn, arg);
+}
+
+bool pool_run_in_shares(struct pool *p, struct cancel *cancel, int n_tiles, pool_tile_fn *fn, void *arg)
+{
+    return run(p, cancel, n_tiles, p->n_threads, fn, arg);
 }

@@ -26,4 +26,8 @@ typedef void pool_tile_fn(void *arg, int tile, int worker); /* worker: 0 .. thre
  * threads take turns. Blocks until no worker touches `arg` any more. */
 bool pool_run(struct pool *pool, struct cancel *cancel, int n_tiles, pool_tile_fn *fn, void *arg);
 
+/* The same, but a worker begins with tiles that lie one after the other, its share, and goes on to other shares when it is
+ * done: each reads one stretch of memory from end to end, which memory in huge pages rewards. */
+bool pool_run_in_shares(struct pool *pool, struct cancel *cancel, int n_tiles, pool_tile_fn *fn, void *arg);
+
 #endif

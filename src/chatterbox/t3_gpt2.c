@@ -116,7 +116,8 @@ struct t3_gpt2_state {
     float *speaker_emb, *logits;
     int32_t *ids; /* the prompt's ids, row by row: speech_tokens, text, start; the speaker has none */
     int n_speech, n_text;
-    int row; /* the next position */
+    int row;    /* the next position */
+    bool moves; /* weights go to huge pages before they are read */
     const struct t3_gpt2_prefix *prefix;
     uint64_t held; /* serial of the prefix whose rows the cache still holds, 0 for none */
     const struct observer *observer;
@@ -252,12 +253,21 @@ static void embed_prompt(struct t3_gpt2_state *st, struct stream *s, struct arra
     observe(st->observer, x, "prompt_embeds");
 }
 
+static void move_layer(const struct t3_gpt2_block *b, struct stream *s)
+{
+    weight_make_resident(s, b->c_attn);
+    weight_make_resident(s, b->c_proj);
+    weight_make_resident(s, b->mlp_c_fc);
+    weight_make_resident(s, b->mlp_c_proj);
+}
+
 static void block_forward(struct t3_gpt2_state *st, struct stream *s, int layer, struct array x, struct array norm,
                           struct array qkv, struct array hidden)
 {
     const struct t3_gpt2 *t3 = st->t3;
     const struct t3_gpt2_block *b = &t3->blocks[layer];
     const int width = t3->width;
+    if (st->moves) move_layer(b, s);
     op_layer_norm(s, norm, x, b->ln_1_gain, b->ln_1_bias, 1e-5f, ACT_NONE);
     op_linear(s, qkv, norm, b->c_attn, (struct epilogue){0});
     op_attention_cached(s, norm, array_cols(qkv, 0, width), array_cols(qkv, width, width),
@@ -286,6 +296,7 @@ static void head(struct t3_gpt2_state *st, struct stream *s, struct array x)
 {
     const struct t3_gpt2 *t3 = st->t3;
     const struct array last = array_rows(x, x.rows - 1, 1), logits = stream_array(s, 1, t3->speech_vocab);
+    if (st->moves) weight_make_resident(s, t3->speech_head);
     op_layer_norm(s, last, last, t3->ln_f_gain, t3->ln_f_bias, 1e-5f, ACT_NONE);
     observe(st->observer, last, "ln_f");
     op_linear(s, logits, last, t3->speech_head, (struct epilogue){0});
@@ -318,6 +329,8 @@ utter_status t3_gpt2_prefill(struct t3_gpt2_state *st, struct stream *s, int max
 {
     if (st->row == 0 && st->prefix) use_prefix(st, s);
     if (t3_gpt2_prompt_remaining(st) == 0) return UTTER_DONE;
+    const int steps = atomic_load(&st->t3->use->n_steps) + T3_STEPS_A_TEXT_TOKEN * st->n_text;
+    st->moves = steps >= T3_RESIDENT_AFTER;
     const size_t mark = stream_mark(s);
     const struct array x = stream_array(s, batch_rows(st, max_rows), st->t3->width);
     embed_prompt(st, s, x);
@@ -333,16 +346,11 @@ utter_status t3_gpt2_prefill(struct t3_gpt2_state *st, struct stream *s, int max
 
 /* One layer a step, so that no step takes long; the head comes last. Which utterance's steps they are changes nothing but
  * speed. */
-static void move_weights(const struct t3_gpt2 *t3, struct stream *s)
+static void count_step(const struct t3_gpt2 *t3, struct stream *s)
 {
     const int layer = atomic_fetch_add(&t3->use->n_steps, 1) - T3_RESIDENT_AFTER;
+    if (layer >= 0 && layer < t3->n_layers) move_layer(&t3->blocks[layer], s);
     if (layer == t3->n_layers) weight_make_resident(s, t3->speech_head);
-    if (layer < 0 || layer >= t3->n_layers) return;
-    const struct t3_gpt2_block *b = &t3->blocks[layer];
-    weight_make_resident(s, b->c_attn);
-    weight_make_resident(s, b->c_proj);
-    weight_make_resident(s, b->mlp_c_fc);
-    weight_make_resident(s, b->mlp_c_proj);
 }
 
 utter_status t3_gpt2_decode(struct t3_gpt2_state *st, struct stream *s, int32_t token)
@@ -351,7 +359,8 @@ utter_status t3_gpt2_decode(struct t3_gpt2_state *st, struct stream *s, int32_t 
         stream_fail(s, UTTER_INVALID_STATE);
     else if (t3_gpt2_room(st) < 1)
         stream_fail(s, UTTER_INVALID_ARGUMENT);
-    move_weights(st->t3, s);
+    count_step(st->t3, s);
+    st->moves = false;
     const size_t mark = stream_mark(s);
     const struct array x = stream_array(s, 1, st->t3->width);
     op_embed(s, x, st->t3->speech_emb, &token, false);

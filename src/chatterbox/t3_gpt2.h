@@ -21,9 +21,10 @@ enum {
     T3_START_SPEECH = 6561,
     T3_STOP_SPEECH = 6562,
     T3_HEAD_DIM = 64,
-    T3_MAX_BATCH_ROWS = 256, /* what a batch of the prompt holds at most */
-    T3_MIN_BATCH_ROWS = 16,  /* and at least, for products of fewer rows may round otherwise */
-    T3_RESIDENT_AFTER = 250  /* decode steps, 10 s of speech: see t3_gpt2_decode */
+    T3_MAX_BATCH_ROWS = 256,  /* what a batch of the prompt holds at most */
+    T3_MIN_BATCH_ROWS = 16,   /* and at least, for products of fewer rows may round otherwise */
+    T3_RESIDENT_AFTER = 64,   /* decode steps, 2.5 s of speech: see t3_gpt2_prefill */
+    T3_STEPS_A_TEXT_TOKEN = 6 /* to expect: English has some 4 tokens and 25 steps a second */
 };
 
 struct t3_gpt2_block {
@@ -77,13 +78,16 @@ int t3_gpt2_prompt_remaining(const struct t3_gpt2_state *st); /* rows not comput
 int t3_gpt2_room(const struct t3_gpt2_state *st);             /* speech tokens that can still be fed */
 
 /* Computes one batch of the prompt, at most about max_rows rows (clamped to the two bounds above; 0: the larger).
- * OK: there is more. DONE: the logits are those of the first speech token. Else the stream's status. */
+ * OK: there is more. DONE: the logits are those of the first speech token. Else the stream's status.
+ *
+ * The weights move to huge pages (weight_make_resident) when that pays: when the steps that all states made so far and
+ * those to expect of this text are at least T3_RESIDENT_AFTER, each just before the prompt reads it; and when steps alone
+ * reach that number, one layer in each further step. So a word or two reads the mapped file; a sentence, a longer text or
+ * a server does not. */
 utter_status t3_gpt2_prefill(struct t3_gpt2_state *st, struct stream *s, int max_rows);
 
 /* Feeds a speech token; then the logits are those of the next one. A token outside the vocabulary or a position past
- * the room fails the stream with INVALID_ARGUMENT.
- * From step T3_RESIDENT_AFTER on, by which a copy to huge pages costs no more than it will save, every step moves the
- * weights of one layer there: a single utterance reads the mapped file, a server or a long text does not. */
+ * the room fails the stream with INVALID_ARGUMENT. */
 utter_status t3_gpt2_decode(struct t3_gpt2_state *st, struct stream *s, int32_t token);
 
 /* [speech_vocab] floats in host memory, valid until the next call on the state. */

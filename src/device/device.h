@@ -65,7 +65,7 @@ int device_threads(const struct device *d);
 /* What the machine can do at most with this device's threads and instructions, measured in about a second: multiply and add
  * count as two operations. 0: there are no such instructions, or products are faster without them. */
 struct device_limits {
-    double read_bytes;             /* a second, from memory in huge pages */
+    double read_bytes;                  /* a second, from memory in huge pages */
     double f32_ops, bf16_ops, int8_ops; /* a second */
 };
 utter_status device_measure(struct device *d, struct device_limits *limits, struct error *e);
@@ -92,9 +92,9 @@ int weight_taps(const struct weight *w);
 enum dtype weight_type(const struct weight *w); /* as stored */
 
 /* For weights that every decode step reads: copies them once from the mapped file to huge pages, which are read almost
- * twice as fast, and lets the file's pages go. First touch makes that dear: it costs what some 200 steps save. Values and
- * results stay the same to the bit. Does nothing the second time, for weights that are no file's, and where the system has
- * no huge pages or no memory to spare. Any number of streams at once. */
+ * twice as fast, in the order in which a step reads them, and lets the file's pages go. Values and results stay the same
+ * to the bit. Does nothing the second time, for weights that are no file's, and where the system has no huge pages or no
+ * memory to spare. Any number of streams at once, also while others compute with the weight. */
 void weight_make_resident(struct stream *s, struct weight *w);
 
 /* A parameter array owned by the device until device_destroy, converted to float32: [1][n] for one dimension, [rows][cols]
@@ -287,10 +287,12 @@ void op_scale_shift(struct stream *s, struct array out, struct array x, struct a
 
 /* Rotary positions on heads side by side: channel i of a head's first half turns with channel i of its second half by
  * (first_position + row) * frequencies[i]. frequencies: [1][head_dim / 2]. In place allowed. */
-void op_rope(struct stream *s, struct array out, struct array x, struct array frequencies, int n_heads, int first_position);
+void op_rope(struct stream *s, struct array out, struct array x, struct array frequencies, int n_heads,
+             int first_position);
 
 /* out[t][c] = sum over k of x[t + k - pad][c] * taps[k][c] + residual[t][c]; rows outside x read as zero. taps: [K][cols]. */
-void op_depthwise_conv1d(struct stream *s, struct array out, struct array x, struct array taps, int pad, struct array residual);
+void op_depthwise_conv1d(struct stream *s, struct array out, struct array x, struct array taps, int pad,
+                         struct array residual);
 
 /* One step of an LSTM for each row. gates: [rows][4 n] = input, forget, cell, output before their activations; cell
  * [rows][n] is updated, hidden [rows][n] is written. */

@@ -86,7 +86,8 @@ static void pool_runs_every_tile_once(void **state)
         for (int round = 0; round < 200; round++) {
             atomic_int seen[37] = {0};
             assert_true(pool_run(p, NULL, 37, count_tile, seen));
-            for (int i = 0; i < 37; i++) assert_int_equal(atomic_load(&seen[i]), 1);
+            assert_true(pool_run_in_shares(p, NULL, round % 38, count_tile, seen));
+            for (int i = 0; i < 37; i++) assert_int_equal(atomic_load(&seen[i]), i < round % 38 ? 2 : 1);
         }
         pool_destroy(&p);
     }

@@ -785,26 +785,31 @@ static void failures_latch(void **state)
     assert_int_equal(stream_status(stream), UTTER_OUT_OF_MEMORY);
 }
 
-/* Copied to huge pages or not, cancelled half-way or not: the same numbers, and the file's are still there. */
-static void resident_weights_are_the_same(void **state)
+/* A file that holds the bytes, mapped. */
+static void *map_file(const void *bytes, size_t n)
 {
-    (void)state;
-    enum { IN = 1100, OUT = 1500 };
     char path[] = "utter-device-XXXXXX";
     const int fd = mkstemp(path);
-    struct stored values = make_tensor(DTYPE_F16, LAYOUT_TORCH, OUT, IN, 0);
-    const size_t n = values.t.n_bytes;
-    assert_true(fd >= 0 && write(fd, values.t.data, n) == (ssize_t)n);
+    assert_true(fd >= 0 && write(fd, bytes, n) == (ssize_t)n);
     void *map = mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0);
     assert_true(map != MAP_FAILED);
     close(fd);
     unlink(path);
+    return map;
+}
+
+static void check_resident(enum dtype type, enum weight_kind kind, int out, int in, int rows)
+{
+    const bool in_first = kind == WEIGHT_LINEAR_GPT2;
+    struct stored values = make_tensor(type, LAYOUT_TORCH, in_first ? in : out, in_first ? out : in, 0);
+    const size_t n = values.t.n_bytes;
     struct tensor t = values.t;
-    t.data = map;
+    t.data = map_file(values.t.data, n);
     t.in_file_map = true;
     struct weight *w;
-    assert_int_equal(weight_create(&w, device, WEIGHT_LINEAR, &t, (struct array){0}, NULL), UTTER_OK);
-    struct array x = random_array(1, IN), before = stream_array(stream, 1, OUT), after = stream_array(stream, 1, OUT);
+    assert_int_equal(weight_create(&w, device, kind, &t, (struct array){0}, NULL), UTTER_OK);
+    struct array x = random_array(rows, in), before = stream_array(stream, rows, out),
+                 after = stream_array(stream, rows, out);
     op_linear(stream, before, x, w, (struct epilogue){0});
 
     struct cancel cancel = {0};
@@ -816,13 +821,31 @@ static void resident_weights_are_the_same(void **state)
     for (int i = 0; i < 3; i++) {
         op_linear(stream, after, x, w, (struct epilogue){0});
         assert_int_equal(stream_status(stream), UTTER_OK);
-        assert_memory_equal(after.data, before.data, OUT * sizeof(float));
+        for (int r = 0; r < rows; r++)
+            assert_memory_equal(array_rows(after, r, 1).data, array_rows(before, r, 1).data,
+                                (size_t)out * sizeof(float));
         weight_make_resident(stream, w);
     }
-    assert_memory_equal(map, values.t.data, n);
+    assert_memory_equal(t.data, values.t.data, n);
     weight_destroy(&w);
-    munmap(map, n);
+    munmap((void *)(uintptr_t)t.data, n);
     free_tensor(&values);
+    stream_clear(stream);
+}
+
+/* Copied to huge pages or not, cancelled half-way or not, few rows or many: the same numbers, and the file's are still there. */
+static void resident_weights_are_the_same(void **state)
+{
+    (void)state;
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q5_0, DTYPE_Q4_0};
+    static const int rows[] = {1, 3, 21};
+    for (int i = 0; i < 6; i++)
+        for (int k = 0; k < 3; k++) {
+            const bool blocks = dtype_block(types[i]) > 1;
+            check_resident(types[i], WEIGHT_LINEAR, 700, blocks ? 352 : 340, rows[k]);
+            check_resident(types[i], WEIGHT_LINEAR, 3, blocks ? 32 : 9, rows[k]);
+            if (!blocks) check_resident(types[i], WEIGHT_LINEAR_GPT2, 700, 341, rows[k]);
+        }
 }
 
 static void a_cancel_latches(void **state)

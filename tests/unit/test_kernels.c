@@ -204,10 +204,45 @@ static void test_pack_inputs(void)
 
 typedef void run_product(const struct cpu_kernels *k, const struct product *p);
 
+/* As the fast level wants it for decode steps, laid out in two calls; without data when it does not. */
+static struct weight group(const struct weight *w)
+{
+    struct weight g = *w;
+    const int lanes = fast.lanes, n_groups = (w->out + lanes - 1) / lanes, n = w->in_out ? w->in : n_groups;
+    g.data = NULL;
+    if (!fast.group || w->taps > 1) return g;
+    g.type = w->type == DTYPE_Q5_0 ? DTYPE_Q8_0 : w->type;
+    g.grouped = true;
+    g.in_out = false;
+    g.row_bytes = (size_t)w->in / (size_t)dtype_block(g.type) * dtype_block_bytes(g.type);
+    const size_t n_bytes = (size_t)(n_groups * lanes) * g.row_bytes;
+    unsigned char *p = bytes_of(n_bytes + 2 * GUARD);
+    memset(p, 0x55, n_bytes + 2 * GUARD);
+    const int cut = below(n + 1);
+    fast.group(w, 0, cut, p + GUARD);
+    fast.group(w, cut, n - cut, p + GUARD);
+    for (size_t i = 0; i < GUARD; i++)
+        if (p[i] != 0x55 || p[GUARD + n_bytes + i] != 0x55) FAIL("wrote outside its %zu bytes of groups", n_bytes);
+    g.data = p + GUARD;
+    return g;
+}
+
+static run_product run_rows, run_tiles_bf16;
+
+/* Who reads grouped weights. */
+static bool reads_groups(run_product *run, enum dtype type)
+{
+    return run == run_rows         ? dtype_block(type) == 1 /* product_rows_q8 has the others */
+           : run == run_tiles_bf16 ? fast.product_tile_bf16 != NULL
+                                   : true;
+}
+
+/* The plain level's values are close, and those of grouped weights are the fast level's own to the bit. */
 static void check_product(struct product_case c, run_product *run)
 {
-    float *outs[2];
+    float *outs[3];
     const size_t n = (size_t)(c.p.rows - 1) * (size_t)c.p.out_stride + (size_t)c.w.out;
+    const struct weight grouped = group(&c.w);
     c.p.w = &c.w;
     for (int i = 0; i < 2; i++) {
         c.p.out = outs[i] = guarded(n);
@@ -224,6 +259,13 @@ static void check_product(struct product_case c, run_product *run)
                      c.tolerance);
         }
     check_guards(outs[1], n);
+    if (!grouped.data || !reads_groups(run, c.w.type)) return;
+    c.p.w = &grouped;
+    c.p.packed = NULL;
+    c.p.out = outs[2] = guarded(n);
+    run(&fast, &c.p);
+    if (memcmp(outs[2] - GUARD, outs[1] - GUARD, (n + 2 * GUARD) * sizeof(float)) != 0)
+        FAIL("groups of %d x %d %s differ from rows", c.w.out, c.w.in, dtype_name(c.w.type));
 }
 
 static float *scratch_of(const struct cpu_kernels *k, const struct product *p)
@@ -260,6 +302,10 @@ static void test_product_rows(void)
 
 static void run_inputs(const struct cpu_kernels *k, const struct product *p)
 {
+    if (p->w->grouped) { /* the other way to these products */
+        run_rows(k, p);
+        return;
+    }
     const size_t part = (size_t)p->rows * (size_t)p->w->out;
     float *sums = floats_of(part * (size_t)k->lanes);
     for (int i = 0; i < k->lanes; i++) k->sum_inputs(p, 0, p->rows, i, sums + (size_t)i * part);
@@ -291,7 +337,7 @@ static void test_quantize_row(void)
     if (coin()) memset(x, 0, 32 * sizeof *x);
     struct quantized_row a = quantize(&plain, x, n, 16), b = quantize(&fast, x, n, 16);
     for (int i = 0; i < n; i++)
-        if (a.q[i] != b.q[i] || a.scale[i / 32] != b.scale[i / 32] || a.start[i / 4] != b.start[i / 4])
+        if (a.q[i] != b.q[i] || a.scale[i / 32] != b.scale[i / 32] || a.start[i / 32] != b.start[i / 32])
             FAIL("value %d: expected %d, found %d", i, a.q[i], b.q[i]);
 }
 

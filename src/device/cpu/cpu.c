@@ -138,6 +138,11 @@ void cpu_run(struct stream *s, int n_tiles, pool_tile_fn *fn, void *arg)
     if (!pool_run(s->device->pool, s->cancel, n_tiles, fn, arg)) stream_fail(s, UTTER_CANCELLED);
 }
 
+void cpu_run_in_shares(struct stream *s, int n_tiles, pool_tile_fn *fn, void *arg)
+{
+    if (!pool_run_in_shares(s->device->pool, s->cancel, n_tiles, fn, arg)) stream_fail(s, UTTER_CANCELLED);
+}
+
 /* ---- parameters ------------------------------------------------------------------------------------------------- */
 
 static utter_status param_create(struct array *out, struct device *d, int rows, int cols, struct error *e)

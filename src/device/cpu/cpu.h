@@ -22,7 +22,7 @@ struct device {
     struct param *params; /* converted parameters, freed with the device */
     pthread_mutex_t params_lock;
     struct arena resident;         /* weights copied to huge pages; its space is reserved when the first one comes */
-    pthread_mutex_t resident_lock; /* guards the arena and every weight's in_file_map */
+    pthread_mutex_t resident_lock; /* guards the arena: one weight is moved at a time */
     bool huge_pages;
     char name[64];
 };
@@ -48,6 +48,7 @@ struct kv_cache {
 
 /* Runs fn over tiles; a cancel latches CANCELLED in the stream. */
 void cpu_run(struct stream *s, int n_tiles, pool_tile_fn *fn, void *arg);
+void cpu_run_in_shares(struct stream *s, int n_tiles, pool_tile_fn *fn, void *arg); /* see pool.h */
 /* 64-byte aligned floats from the stream's scratch; NULL after latching OUT_OF_MEMORY. */
 float *cpu_scratch(struct stream *s, size_t n_floats);
 

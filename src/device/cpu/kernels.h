@@ -18,12 +18,14 @@ struct weight {
     struct device *device;
     enum dtype type; /* f32, f16, bf16, q8_0, q5_0, q4_0 */
     bool in_out;     /* rows are inputs ([in][out], GPT-2's Conv1D); else [taps][out][in] */
+    bool grouped;    /* what `group` made, of one tap */
     int in, out, taps;
     size_t row_bytes;
-    const unsigned char *_Atomic data; /* not necessarily aligned to the element */
-    bool in_file_map;                  /* data is a mapped file's; false again once it was made resident */
-    void *owned;               /* the reordered copy, when data is one */
-    const float *bias;         /* [out] or NULL */
+    const unsigned char *data;       /* not necessarily aligned to the element */
+    bool in_file_map;                /* data is a mapped file's */
+    void *owned;                     /* the reordered copy, when data is one */
+    const float *bias;               /* [out] or NULL */
+    struct weight *_Atomic resident; /* the same values in huge pages, once weight_make_resident made them, or NULL */
 };
 
 /* One matrix product with taps and its epilogue (device.h, struct epilogue). Output row t reads, for tap j, the row
@@ -46,8 +48,11 @@ struct product {
 };
 
 /* A row of activations as q8_0 blocks: x[i] is close to scale[i / 32] * q[i]. Stored weights are unsigned numbers less an
- * offset (q8_0: 128, q5_0: 16, q4_0: 8), so a block's product starts from what the offset takes off: start[8 b + j] is
- * -offset times the sum of the four values q[32 b + 4 j] and on. */
+ * offset (q8_0: 128, q5_0: 16, q4_0: 8), so a block's product starts from what the offset takes off: start[b] is -offset times
+ * the sum of the block's q.
+ *
+ * Every kernel adds the products of blocks b, b + 4, b + 8, ... in this order, and these four sums as (0 + 2) + (1 + 3): so the
+ * bytes of a result do not depend on how its weights lie. */
 struct quantized_row {
     int8_t *q;
     float *scale; /* per block, |x| max / 127 */
@@ -161,11 +166,30 @@ enum { SPIN_CHAINS = 12 };
     X(spin_int8, (int64_t rounds, float *sink)) /* may be NULL */                                                      \
     X(read_memory, (const float *x, size_t n, float *sink))
 
+/* How a level wants weights of one tap that every decode step reads, so that a vector of them belongs to as many outputs and
+ * nothing is summed across: `lanes` rows (outputs) at a time lie in a group, the last filled up with zeros.
+ *
+ *     f32, f16, bf16    [out / lanes][in][lanes]
+ *     q8_0              [out / lanes][in / 32] blocks of { 8 times [lanes][4] values + 128, lanes scales }
+ *     q5_0              becomes q8_0
+ *     q4_0              [out / lanes][in / 32] blocks of { 4 times [lanes][4] bytes of two values + 8, lanes scales };
+ *                       values i and i + 16 share byte i, as they are stored
+ *
+ * group: the groups [first, first + n) from [out][in], or the part of all groups that comes from the stored rows
+ * [first, first + n) of [in][out]. product_rows, product_rows_q8 and product_tile* read grouped weights, too.
+ * NULL: weights are best as they are stored. */
+static inline const unsigned char *group_of(const struct weight *w, int col)
+{
+    return w->data + (size_t)col * w->row_bytes;
+}
+typedef void group_fn(const struct weight *w, int first, int n, unsigned char *groups);
+
 struct cpu_kernels {
     int panel;     /* columns of a weight panel and positions of a key panel, a multiple of the vector width */
-    int lanes;     /* of sum_inputs */
+    int lanes;     /* of sum_inputs, and rows of a group */
     int block;     /* rows a product is computed in at a time */
     int tile_macs; /* multiply-adds of about half a millisecond: bounds a tile */
+    group_fn *group;
 #define X(name, params) void(*name) params;
     CPU_KERNELS(X)
     CPU_BF16_KERNELS(X) /* NULL where products are faster in float */

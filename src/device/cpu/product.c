@@ -94,15 +94,15 @@ static const struct quantized_row *quantize_rows(struct stream *s, const struct 
 {
     const size_t rows = (size_t)p->rows, blocks = (size_t)p->w->in / 32;
     float *memory =
-        cpu_scratch(s, rows * (sizeof(struct quantized_row) / sizeof(float) + blocks + blocks * 8 + blocks * 8));
+        cpu_scratch(s, rows * (sizeof(struct quantized_row) / sizeof(float) + blocks + blocks + blocks * 8));
     if (!memory) return NULL;
     const int offset = p->w->type == DTYPE_Q8_0 ? 128 : p->w->type == DTYPE_Q5_0 ? 16 : 8;
     struct quantized_row *q = (struct quantized_row *)memory;
     float *scales = memory + rows * sizeof *q / sizeof(float);
     int32_t *starts = (int32_t *)(scales + rows * blocks);
-    int8_t *bytes = (int8_t *)(starts + rows * blocks * 8);
+    int8_t *bytes = (int8_t *)(starts + rows * blocks);
     for (size_t t = 0; t < rows; t++) {
-        q[t] = (struct quantized_row){bytes + t * blocks * 32, scales + t * blocks, starts + t * blocks * 8};
+        q[t] = (struct quantized_row){bytes + t * blocks * 32, scales + t * blocks, starts + t * blocks};
         s->device->kernels.quantize_row(&q[t], p->x + (p->x_first + (int)t * p->row_step) * p->x_stride, p->w->in,
                                         offset);
     }
@@ -200,7 +200,12 @@ static void run_product(struct stream *s, struct product *p, bool exact)
     if (s->status != UTTER_OK) return;
     j.scratch_floats = (product_scratch(&d->kernels, p) + 15) & ~(size_t)15;
     j.scratch = cpu_scratch(s, j.scratch_floats * (size_t)pool_threads(d->pool));
-    if (j.scratch) cpu_run(s, j.n_tiles, run_tile, &j);
+    if (j.scratch) {
+        if (j.few && p->w->grouped)
+            cpu_run_in_shares(s, j.n_tiles, run_tile, &j);
+        else
+            cpu_run(s, j.n_tiles, run_tile, &j);
+    }
     stream_release(s, mark);
 }
 
@@ -215,8 +220,9 @@ size_t product_scratch(const struct cpu_kernels *k, const struct product *p)
 
 static struct product make_product(struct array out, struct array x, const struct weight *w, const struct epilogue *e)
 {
+    const struct weight *resident = w->resident;
     return (struct product){
-        .w = w,
+        .w = resident ? resident : w,
         .x = x.data,
         .x_stride = x.stride,
         .x_rows = x.rows,

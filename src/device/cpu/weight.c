@@ -124,6 +124,7 @@ void weight_destroy(struct weight **w)
 {
     if (!*w) return;
     mem_free((*w)->owned);
+    mem_free((*w)->resident);
     mem_free(*w);
     *w = NULL;
 }
@@ -148,20 +149,30 @@ enum dtype weight_type(const struct weight *w)
 /* ---- weights in huge pages ------------------------------------------------------------------------------------------ */
 
 #define RESIDENT_SPACE ((size_t)16 << 30) /* address space only */
-enum { MOVE_TILE = 512 << 10 };
+enum { MOVE_TILE = 256 << 10 };
 
 struct moving {
+    const struct weight *from;
+    group_fn *group;
     unsigned char *to;
-    const unsigned char *from;
     size_t n_bytes;
+    int n, n_tile; /* units of group(), in all and in a tile */
 };
 
-static void move_tile(void *arg, int tile, int worker)
+static void group_tile(void *arg, int tile, int worker)
+{
+    (void)worker;
+    const struct moving *m = arg;
+    const int first = tile * m->n_tile, left = m->n - first;
+    m->group(m->from, first, left < m->n_tile ? left : m->n_tile, m->to);
+}
+
+static void copy_tile(void *arg, int tile, int worker)
 {
     (void)worker;
     const struct moving *m = arg;
     const size_t first = (size_t)tile * MOVE_TILE, left = m->n_bytes - first;
-    memcpy(m->to + first, m->from + first, left < MOVE_TILE ? left : MOVE_TILE);
+    memcpy(m->to + first, m->from->data + first, left < MOVE_TILE ? left : MOVE_TILE);
 }
 
 /* Whole pages only: the ones at the ends hold other tensors, too. */
@@ -172,28 +183,67 @@ static void drop_file_pages(const unsigned char *data, size_t n_bytes)
     if (first < end) madvise((void *)first, end - first, MADV_DONTNEED); /* a wish: failure only keeps memory */
 }
 
+static size_t stored_bytes(const struct weight *w)
+{
+    return (size_t)w->taps * (size_t)(w->in_out ? w->in : w->out) * w->row_bytes;
+}
+
+/* As the level's kernels want it, without data. */
+static struct weight resident_form(const struct weight *w)
+{
+    struct weight r = {.device = w->device,
+                       .type = w->type,
+                       .in_out = w->in_out,
+                       .in = w->in,
+                       .out = w->out,
+                       .taps = w->taps,
+                       .row_bytes = w->row_bytes,
+                       .bias = w->bias};
+    if (!w->device->kernels.group || w->taps > 1 || w->out < w->device->kernels.lanes) return r;
+    if (w->type == DTYPE_Q5_0) r.type = DTYPE_Q8_0;
+    r.grouped = true;
+    r.in_out = false;
+    r.row_bytes = (size_t)w->in / (size_t)dtype_block(r.type) * dtype_block_bytes(r.type);
+    return r;
+}
+
 static void move_weight(struct stream *s, struct weight *w)
 {
     struct arena *a = &s->device->resident;
-    const size_t n_bytes = (size_t)w->taps * (size_t)(w->in_out ? w->in : w->out) * w->row_bytes;
-    if (!a->base && arena_create(a, RESIDENT_SPACE, NULL) != UTTER_OK) return;
+    const struct cpu_kernels *k = &s->device->kernels;
+    struct weight r = resident_form(w), *copy = mem_alloc(sizeof *copy);
+    const int n_groups = (w->out + k->lanes - 1) / k->lanes;
+    struct moving m = {.from = w, .group = k->group, .n_bytes = stored_bytes(w)};
+    if (r.grouped) m.n_bytes = (size_t)n_groups * (size_t)k->lanes * r.row_bytes;
+    const bool room = copy && (a->base || arena_create(a, RESIDENT_SPACE, NULL) == UTTER_OK);
     const size_t mark = arena_mark(a);
-    struct moving m = {arena_alloc(a, n_bytes), w->data, n_bytes};
-    if (!m.to) return;
-    cpu_run(s, (int)((n_bytes + MOVE_TILE - 1) / MOVE_TILE), move_tile, &m);
-    if (s->status != UTTER_OK) { /* cancelled half-way: the next task tries again */
-        arena_release(a, mark);
+    if (!room || !(m.to = arena_alloc(a, m.n_bytes))) {
+        mem_free(copy);
         return;
     }
-    w->data = m.to;
-    w->in_file_map = false;
-    drop_file_pages(m.from, n_bytes);
+    if (r.grouped) {
+        m.n = w->in_out ? w->in : n_groups;
+        const size_t unit = m.n_bytes / (size_t)m.n;
+        m.n_tile = unit < MOVE_TILE ? (int)(MOVE_TILE / unit) : 1;
+        cpu_run(s, (m.n + m.n_tile - 1) / m.n_tile, group_tile, &m);
+    } else {
+        cpu_run(s, (int)((m.n_bytes + MOVE_TILE - 1) / MOVE_TILE), copy_tile, &m);
+    }
+    if (s->status != UTTER_OK) { /* cancelled half-way: the next task tries again */
+        arena_release(a, mark);
+        mem_free(copy);
+        return;
+    }
+    r.data = m.to;
+    *copy = r;
+    w->resident = copy;
+    drop_file_pages(w->data, stored_bytes(w));
 }
 
 void weight_make_resident(struct stream *s, struct weight *w)
 {
-    if (s->status != UTTER_OK || !s->device->huge_pages) return;
+    if (s->status != UTTER_OK || !s->device->huge_pages || !w->in_file_map || w->resident) return;
     pthread_mutex_lock(&s->device->resident_lock);
-    if (w->in_file_map) move_weight(s, w);
+    if (!w->resident) move_weight(s, w);
     pthread_mutex_unlock(&s->device->resident_lock);
 }

@@ -98,10 +98,8 @@ void quantize_row_scalar(const struct quantized_row *out, const float *x, int n,
         const float inverse = largest > 0 ? 127 / largest : 0;
         for (int i = 0; i < 32; i++) out->q[32 * b + i] = (int8_t)rintf(x[i] * inverse);
         out->scale[b] = largest / 127;
-        for (int j = 0; j < 8; j++) {
-            const int8_t *q = out->q + 32 * b + 4 * j;
-            out->start[8 * b + j] = -offset * (q[0] + q[1] + q[2] + q[3]);
-        }
+        out->start[b] = 0;
+        for (int i = 0; i < 32; i++) out->start[b] -= offset * out->q[32 * b + i];
     }
 }
 

@@ -27,6 +27,7 @@ int main(int argc, char **argv)
     utter_request_init(&request, model);
     request.text = text;
     request.text_length = strlen(text);
+    request.seed = 0; /* the same samples every time; left alone, each run draws a seed */
     if (utter_task_start(task, &request) != UTTER_OK) return fail(utter_task_last_error(task));
 
     utter_status status;

@@ -220,7 +220,7 @@ typedef struct utter_request {
     size_t text_length;        /* bytes, > 0 */
     const utter_voice *voice;  /* NULL: the model's built-in voice */
     const char *language;      /* a code such as "en"; NULL: the model's own choice */
-    uint64_t seed;             /* UTTER_SEED_RANDOM: one is drawn, see utter_output_info */
+    uint64_t seed;             /* UTTER_SEED_RANDOM (the default): one is drawn, see utter_output_info */
     int32_t max_tokens;       /* most speech tokens (1/25 s each) of one piece of text, obeyed to the letter; 0: a limit
                                        that follows from the length of the text, and an end to endless repetition */
     int32_t top_k;            /* 0: off */

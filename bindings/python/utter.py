@@ -186,13 +186,13 @@ class Model(_Handle):
     def make_voice(self, recording):
         return self._voice(_lib.utter_voice_make_from_file, recording)
 
-    def stream(self, text, voice=None, stream="on", seed=0, **settings):
+    def stream(self, text, voice=None, stream="on", seed=None, **settings):
         """Yields chunks of samples while the text is spoken. settings are the fields of utter_request: temperature, top_k, top_p,
-        repetition_penalty, max_tokens, cfm_steps, sentence_silence, stream_chunk_tokens, ... seed None draws one."""
+        repetition_penalty, max_tokens, cfm_steps, sentence_silence, stream_chunk_tokens, ... Without a seed one is drawn."""
         return _Stream(self, text, voice, stream, seed, settings)
 
-    def say(self, text, voice=None, seed=0, **settings):
-        """Speaks the whole text and returns a Sound; the same seed gives the same samples."""
+    def say(self, text, voice=None, seed=None, **settings):
+        """Speaks the whole text and returns a Sound; the same seed gives the same samples; .seed tells a drawn one."""
         samples = array.array("f")
         with self.stream(text, voice, "off", seed, **settings) as chunks:
             for chunk in chunks:

@@ -2,6 +2,7 @@
 
 #include <alsa/asoundlib.h>
 
+#include "audio/pcm.h"
 #include "base/mem.h"
 
 enum { LATENCY_US = 200000, CHUNK = 1024 };
@@ -35,18 +36,12 @@ utter_status player_open(struct player **out, const char *device, int sample_rat
     return UTTER_OK;
 }
 
-static int16_t to_s16(float v)
-{
-    const float scaled = v * 32767.0f;
-    return (int16_t)(scaled > 32767 ? 32767 : scaled < -32767 ? -32767 : scaled);
-}
-
 utter_status player_write(struct player *p, const float *samples, size_t n, struct error *e)
 {
     while (n > 0) {
         int16_t chunk[CHUNK];
         const size_t m = n < CHUNK ? n : CHUNK;
-        for (size_t i = 0; i < m; i++) chunk[i] = to_s16(samples[i]);
+        for (size_t i = 0; i < m; i++) chunk[i] = pcm_s16(samples[i]);
         snd_pcm_sframes_t done = snd_pcm_writei(p->pcm, chunk, m);
         if (done < 0) done = snd_pcm_recover(p->pcm, (int)done, 1); /* an underrun: the next write starts it again */
         if (done < 0) return error_set(e, UTTER_OUTPUT_UNWRITABLE, "sound device: %s", snd_strerror((int)done));

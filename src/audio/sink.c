@@ -11,7 +11,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "audio/pcm.h"
 #include "base/mem.h"
+
+/* The head of an Ogg page (RFC 3533): 27 bytes and up to 255 lengths. */
+enum { OGG_FIXED_BYTES = 27, OGG_SERIAL = 14, OGG_CHECKSUM = 22, OGG_MAX_LENGTHS = 255 };
 
 /* The common 44-byte header of 16-bit, 24-bit or float wav. */
 enum { WAV_HEADER_BYTES = 44, WAV_MARGIN = 4096 };
@@ -46,6 +50,8 @@ struct sink {
     int64_t n_samples;
     sf_count_t position, end; /* where the encoder believes it is, and how much was written */
     int write_errno;          /* the first failed write */
+    unsigned char page[OGG_FIXED_BYTES + OGG_MAX_LENGTHS]; /* head of an Ogg page whose body is still to come */
+    size_t n_page;
 };
 
 /* ---- formats ---- */
@@ -90,7 +96,8 @@ static sf_count_t io_length(void *user)
 }
 static sf_count_t io_tell(void *user)
 {
-    return ((struct sink *)user)->position;
+    const struct sink *s = user;
+    return s->position + (sf_count_t)s->n_page;
 }
 static sf_count_t io_read(void *p, sf_count_t n, void *user)
 {
@@ -105,11 +112,8 @@ static sf_count_t io_seek(sf_count_t offset, int whence, void *user)
     return s->position;
 }
 
-/* Always tells the encoder that all went well: some of libsndfile's lose memory when a write fails. The failure is kept, and every
- * caller looks at it. */
-static sf_count_t io_write(const void *data, sf_count_t n, void *user)
+static void write_through(struct sink *s, const void *data, sf_count_t n)
 {
-    struct sink *s = user;
     const char *p = data;
     const bool too_late = !s->is_file && s->position < s->end; /* an encoder that corrects its header, on a pipe */
     for (sf_count_t left = too_late ? 0 : n; left > 0 && !s->write_errno;) {
@@ -123,12 +127,59 @@ static sf_count_t io_write(const void *data, sf_count_t n, void *user)
     }
     s->position += n;
     if (s->position > s->end) s->end = s->position;
-    return n;
 }
 
 static void put_le32(unsigned char *p, uint32_t v)
 {
     for (int i = 0; i < 4; i++) p[i] = (unsigned char)(v >> (8 * i));
+}
+
+static uint32_t ogg_checksum(uint32_t sum, const unsigned char *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        sum ^= (uint32_t)p[i] << 24;
+        for (int bit = 0; bit < 8; bit++) sum = sum << 1 ^ (sum >> 31 ? 0x04C11DB7u : 0);
+    }
+    return sum;
+}
+
+static size_t page_body_bytes(const struct sink *s)
+{
+    size_t n = 0;
+    for (size_t i = OGG_FIXED_BYTES; i < s->n_page; i++) n += s->page[i];
+    return n;
+}
+
+/* libsndfile draws the serial number of an Ogg stream, and no two files would be the same. It writes a page in two parts, head
+ * and body; the head waits here for the body, gets number 1 and the checksum of both. */
+static void write_page(struct sink *s, const unsigned char *body, size_t n)
+{
+    if (page_body_bytes(s) == n) {
+        put_le32(s->page + OGG_SERIAL, 1);
+        put_le32(s->page + OGG_CHECKSUM, 0);
+        put_le32(s->page + OGG_CHECKSUM, ogg_checksum(ogg_checksum(0, s->page, s->n_page), body, n));
+    }
+    write_through(s, s->page, (sf_count_t)s->n_page);
+    write_through(s, body, (sf_count_t)n);
+    s->n_page = 0;
+}
+
+/* Always tells the encoder that all went well: some of libsndfile's lose memory when a write fails. The failure is kept, and every
+ * caller looks at it. */
+static sf_count_t io_write(const void *data, sf_count_t n, void *user)
+{
+    struct sink *s = user;
+    const bool ogg = (formats[s->format].format & SF_FORMAT_TYPEMASK) == SF_FORMAT_OGG;
+    if (ogg && s->n_page) {
+        write_page(s, data, (size_t)n);
+    } else if (ogg && n >= OGG_FIXED_BYTES && n <= (sf_count_t)sizeof s->page && memcmp(data, "OggS", 4) == 0) {
+        memcpy(s->page, data, (size_t)n);
+        s->n_page = (size_t)n;
+        if (page_body_bytes(s) == 0) write_page(s, NULL, 0);
+    } else {
+        write_through(s, data, n);
+    }
+    return n;
 }
 
 /* Players take sizes of 0xFFFFFFFF as "until the stream ends". */
@@ -143,7 +194,7 @@ static void write_stream_wav_header(struct sink *s, int sample_rate)
     h[32] = (unsigned char)bytes;
     h[34] = (unsigned char)(8 * bytes);
     memcpy(h + 36, "data\xff\xff\xff\xff", 8);
-    io_write(h, sizeof h, s);
+    write_through(s, h, sizeof h);
     s->position = s->end = 0; /* the encoder of the samples starts at its own zero */
 }
 
@@ -232,8 +283,7 @@ static bool encode(struct sink *s, const float *samples, size_t n)
     short block[1024];
     for (size_t done = 0; done < n;) {
         const size_t part = n - done < 1024 ? n - done : 1024;
-        for (size_t i = 0; i < part; i++)
-            block[i] = (short)lrintf(fminf(fmaxf(samples[done + i] * 32768.0f, -32768.0f), 32767.0f));
+        for (size_t i = 0; i < part; i++) block[i] = pcm_s16(samples[done + i]);
         if (sf_write_short(s->encoder, block, (sf_count_t)part) != (sf_count_t)part || s->write_errno) return false;
         done += part;
     }

@@ -81,7 +81,7 @@ static const struct option options[] = {
 
     {.type = OPTION_HEADING, .help = "How it is spoken (defaults are the model's)"},
     {"-s, --seed", "N", OPTION_INTEGER, AT(seed), -1, 9007199254740992.0,
-     .help = "The same seed gives the same sound; -1 draws one. Default: 0."},
+     .help = "The same seed gives the same sound; -1 draws one and tells it. Default: -1."},
     {"--temp | --temperature", "X", OPTION_NUMBER, AT(temperature), 0, 100,
      .help = "Sampling temperature; 0 takes the likeliest token."},
     {"--top-k", "N", OPTION_INTEGER, AT(top_k), 0, 1e6, .help = "Sample among the N likeliest; 0: all."},
@@ -108,8 +108,8 @@ static const struct option options[] = {
      .help = "Which instructions to use. Default: the best there are."},
     {"--stream", "off|on|auto", OPTION_CHOICE, AT(stream),
      .help = "Make sound before a sentence is complete. auto picks chunk sizes by measured speed. Default: auto when "
-             "playing, else off, so that "
-             "a file depends on its seed alone."},
+             "playing, and for a pipe when no seed was given; else off, so that what is written depends on the seed "
+             "alone."},
     {"--stream-first-chunk-tokens", "N", OPTION_INTEGER, AT(first_chunk_tokens), 1, 1000,
      .help = "Tokens of the first chunk; implies --stream on."},
     {"--stream-chunk-tokens", "N", OPTION_INTEGER, AT(chunk_tokens), 1, 1000,
@@ -140,7 +140,8 @@ struct run {
     utter_voice *voice; /* NULL: the model's own */
     utter_task *task;
     struct outlet outlet;
-    bool to_stdout;
+    bool to_stdout, to_pipe; /* to_pipe: somebody may be listening */
+    bool seeded;
     struct speaker speaker;
     double load_seconds;
     int n_utterances, n_dropped;
@@ -153,9 +154,13 @@ static bool streams(const struct settings *s)
     return s->first_chunk_tokens != UNSET_INTEGER || s->chunk_tokens != UNSET_INTEGER;
 }
 
-static int32_t stream_mode(const struct settings *s, bool plays)
+/* A pipe's reader wants sound at once. Chunks by the clock make samples that no second run repeats, so who named a seed
+ * gets the bytes that a file would hold. */
+static int32_t stream_mode(const struct run *run)
 {
-    if (!s->stream) return streams(s) ? UTTER_STREAM_ON : plays ? UTTER_STREAM_AUTO : UTTER_STREAM_OFF;
+    const struct settings *s = &run->s;
+    const bool at_once = run->outlet.player || (run->to_pipe && !run->seeded);
+    if (!s->stream) return streams(s) ? UTTER_STREAM_ON : at_once ? UTTER_STREAM_AUTO : UTTER_STREAM_OFF;
     return strcmp(s->stream, "auto") == 0 ? UTTER_STREAM_AUTO
            : strcmp(s->stream, "on") == 0 ? UTTER_STREAM_ON
                                           : UTTER_STREAM_OFF;
@@ -169,7 +174,7 @@ static utter_request make_request(const struct run *run)
     r.voice = run->voice;
     r.language = s->language;
     r.seed = s->seed == -1 ? UTTER_SEED_RANDOM : (uint64_t)s->seed;
-    r.stream = stream_mode(s, run->outlet.player != NULL);
+    r.stream = stream_mode(run);
     r.drop_pulled = 1;
 #define TAKE_INTEGER(to, from)                                                                                         \
     if (s->from != UNSET_INTEGER) r.to = (int32_t)s->from
@@ -291,7 +296,10 @@ static int open_sink(struct run *run, const char *path)
 {
     enum sink_format format;
     if (!pick_format(&run->s, path, &format)) return EXIT_USAGE;
+    struct stat st;
     run->to_stdout = strcmp(path, "-") == 0;
+    run->to_pipe = (run->to_stdout ? fstat(STDOUT_FILENO, &st) : stat(path, &st)) == 0 &&
+                   (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode));
     if (run->to_stdout && isatty(STDOUT_FILENO)) {
         report_error("standard output is a terminal: sound would garble it; redirect it or name a file with -o");
         return EXIT_USAGE;
@@ -364,7 +372,9 @@ static utter_status speak_text(struct run *run, const char *text, size_t n)
     r.text = text;
     r.text_length = n;
     const utter_status s = speak(&run->speaker, &r);
-    if (s == UTTER_OK) run->n_utterances++;
+    if (s != UTTER_OK) return s;
+    run->n_utterances++;
+    run->s.seed = (int64_t)run->speaker.times.seed; /* a drawn one serves the whole run: it is told once */
     return s;
 }
 
@@ -524,6 +534,7 @@ static bool check_combinations(const struct settings *s, const struct words *wor
 static int run_say(const struct command *self, int argc, char **argv)
 {
     struct run run = {.s = {.ref_start = -1,
+                            .seed = -1,
                             .threads = UNSET_INTEGER,
                             .top_k = UNSET_INTEGER,
                             .max_tokens = UNSET_INTEGER,
@@ -544,6 +555,7 @@ static int run_say(const struct command *self, int argc, char **argv)
     if (!options_parse(self, &run.s, &words, argc, argv, &code)) return code;
     if (!check_combinations(&run.s, &words)) return EXIT_USAGE;
     run.interrupt = interrupt_flag();
+    run.seeded = run.s.seed != -1;
     return say(&run, &words);
 }
 

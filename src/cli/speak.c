@@ -42,6 +42,9 @@ static utter_status hand_out_ready(struct speaker *s)
     utter_status status = utter_task_pull(s->task, samples, sizeof samples / sizeof samples[0], &n);
     while (status == UTTER_OK && n > 0) {
         status = hand_out(s, samples, n);
+        /* Playing takes as long as the sound does: a stop must not wait for that. */
+        if (status == UTTER_OK && s->outlet->player && __atomic_load_n(s->interrupt, __ATOMIC_RELAXED))
+            status = fail(s, UTTER_CANCELLED, "cancelled");
         if (status == UTTER_OK) status = utter_task_pull(s->task, samples, sizeof samples / sizeof samples[0], &n);
     }
     return status;

@@ -155,6 +155,7 @@ void utter_request_init(utter_request *r, const utter_model *model)
     *r = (utter_request){
         .struct_size = sizeof *r,
         .prompt_batch_size = 512,
+        .seed = UTTER_SEED_RANDOM,
         .top_k = 1000,
         .top_p = 0.95f,
         .temperature = 0.8f,

@@ -6,7 +6,7 @@ import wave
 import utter
 
 with utter.Model() as model:
-    whole = model.say("Hello.")
+    whole = model.say("Hello.", seed=0)
     assert whole.seed == 0 and not whole.truncated and model.sample_rate == 24000
     w = wave.open("hello.wav")  # what the command made
     command = array.array("h", w.readframes(w.getnframes()))
@@ -14,10 +14,12 @@ with utter.Model() as model:
     assert max(abs(round(a * 32768) - b) for a, b in zip(whole.samples, command)) == 0
     assert model.say("Hello.", seed=0).samples == whole.samples
     assert model.say("Hello.", seed=5).samples != whole.samples
+    drawn = model.say("Hello.")  # without a seed every run is another one, and tells which
+    assert drawn.samples != whole.samples and model.say("Hello.", seed=drawn.seed).samples == drawn.samples
     whole.save("python.wav")
     assert wave.open("python.wav").getnframes() == len(whole.samples)
 
-    chunks = list(model.stream("Hello.", stream_first_chunk_tokens=6, stream_chunk_tokens=8))
+    chunks = list(model.stream("Hello.", seed=0, stream_first_chunk_tokens=6, stream_chunk_tokens=8))
     assert len(chunks) > 1 and sum(map(len, chunks)) == len(whole.samples)
 
     with model.stream("One sentence. Another sentence. A third one. A fourth.") as stream:

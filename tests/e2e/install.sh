@@ -12,7 +12,7 @@ objdump -p "$lib/libutter.so" | grep -q 'SONAME *libutter.so.0' || flunk "soname
 
 begin "the installed command speaks, wherever it was put"
 run 0 "$prefix/bin/utter" models; prints "$prefix/share/utter/voices"
-run 0 "$prefix/bin/utter" say "Hello." -o hello.wav; exists hello.wav
+run 0 "$prefix/bin/utter" say "Hello." -s 0 -o hello.wav; exists hello.wav
 
 begin "the examples build against the installed library and run"
 cp -r "$SOURCE/examples" examples

@@ -3,8 +3,8 @@
 # built-in voice, whose sentences end by themselves.
 . "${SOURCE:?run this through ctest}/tests/e2e/lib.sh"
 mini=$BUILD/mini
-say() { run "$1" "$UTTER" say -m "$mini" -n 4 --cfm-steps 1 "${@:2}"; }
-hello() { run "$1" "$UTTER" say "${@:2}"; } # the built-in voice
+say() { run "$1" "$UTTER" say -m "$mini" -s 0 -n 4 --cfm-steps 1 "${@:2}"; }
+hello() { run "$1" "$UTTER" say -s 0 "${@:2}"; } # the built-in voice
 
 begin "a sentence with the built-in voice, from any folder"
 hello 0 "Hello." -o hello.wav
@@ -18,7 +18,7 @@ for t in 1 2 3; do hello 0 "Hello." -t $t -o t$t.wav; same hello.wav t$t.wav; do
 begin "the published folder and the f32 file made from it speak alike"
 run 0 "$UTTER" convert "$mini" -o mini.gguf --type f32 --embedding-type f32 -q
 say 1 "Same file." -o folder.wav
-run 1 "$UTTER" say -m mini.gguf -n 4 --cfm-steps 1 "Same file." -o gguf.wav
+run 1 "$UTTER" say -m mini.gguf -s 0 -n 4 --cfm-steps 1 "Same file." -o gguf.wav
 same folder.wav gguf.wav
 
 begin "a limit that ended a sentence is told"
@@ -31,17 +31,37 @@ say 1 "Format." -o x --format flac; [ "$(head -c 4 x)" = fLaC ] || flunk "not fl
 say 1 "Format." -o y.wav --format wav24; python3 -c 'import wave; assert wave.open("y.wav").getsampwidth() == 3' || flunk "not 24 bits"
 
 begin "a pipe gets the samples of the file"
-"$UTTER" say -m "$mini" -n 4 --cfm-steps 1 "Format." -o - 2>err | cat >pipe.pcm
+"$UTTER" say -m "$mini" -s 0 -n 4 --cfm-steps 1 "Format." -o - 2>err | cat >pipe.pcm
 same x.pcm pipe.pcm
 tail -c +45 x.wav | cmp -s - x.pcm || flunk "wav and pcm hold different samples"
-"$UTTER" say -m "$mini" -n 4 --cfm-steps 1 "Format." -o - --format wav 2>err | cat >pipe.wav
+"$UTTER" say -m "$mini" -s 0 -n 4 --cfm-steps 1 "Format." -o - --format wav 2>err | cat >pipe.wav
 [ "$(grep -c RIFF pipe.wav)" = 1 ] || flunk "not one RIFF"
 tail -c +45 pipe.wav | cmp -s - x.pcm || flunk "a wav pipe holds other samples"
+
+begin "every format: the bytes of a pipe are the file's, apart from lengths in headers, whole and in chunks"
+for mode in off on; do
+  for f in pcm wav flac ogg opus mp3; do
+    say 1 "Every format there is." -n 30 --stream $mode -o file.$f
+    "$UTTER" say -m "$mini" -s 0 -n 30 --cfm-steps 1 "Every format there is." --stream $mode --format $f -o - 2>err | cat >pipe.$f
+    python3 - file.$f pipe.$f $f <<'PY' || flunk "$f, --stream $mode"
+import sys
+a, b = (open(p, "rb").read() for p in sys.argv[1:3])
+header = {"wav": 44, "flac": 42, "mp3": 4096}.get(sys.argv[3], 0)  # a Xing frame and STREAMINFO hold lengths
+sys.exit(not (len(a) == len(b) > 2000 and a[header:] == b[header:]))
+PY
+  done
+done
+
+begin "a pipe is streamed when no seed wants the bytes of a file"
+
+"$UTTER" say "This sentence is long enough that its first words can be heard before its last ones have been made at all." -o - --timings 2>err | cat >auto.pcm
+exists auto.pcm
+awk '/^first sound/ { f = $3 } /^total/ { t = $2 } END { exit !(f > 0 && f < 0.9 * t) }' err || flunk "$(cat err)"
 
 begin "text from a file, standard input, after --"
 echo "Format." >text.txt
 say 1 -f text.txt -o f.pcm; same x.pcm f.pcm
-"$UTTER" say -m "$mini" -n 4 --cfm-steps 1 -q -o s.pcm <text.txt; same x.pcm s.pcm
+"$UTTER" say -m "$mini" -s 0 -n 4 --cfm-steps 1 -q -o s.pcm <text.txt; same x.pcm s.pcm
 say 1 -o d.pcm -- "Format."; same x.pcm d.pcm
 printf '\xef\xbb\xbfFormat.\n' >bom.txt; say 1 -f bom.txt -o b.pcm; same x.pcm b.pcm
 printf 'Format.\n' | iconv -f UTF-8 -t UTF-16 >utf16.txt; say 1 -f utf16.txt -o u.pcm; same x.pcm u.pcm
@@ -73,6 +93,16 @@ says "first sound"
 say 1 "Report." -o r.wav -q; silent
 say 1 "Report." -o a.wav -s -1 --json; seed=$(field out seed)
 say 1 "Report." -o b.wav -s "$seed"; same a.wav b.wav
+
+begin "seeds 1, 1, 2, none, none: same, same, another; without one every run is another and tells its seed"
+for i in 1 2 3 4 5; do
+  case $i in 1 | 2) seed="-s 1" ;; 3) seed="-s 2" ;; *) seed= ;; esac
+  run 1 "$UTTER" say -m "$mini" -n 4 --cfm-steps 1 $seed "Seeds." -o seed$i.wav --json; cp out out$i; says "seed $(field out seed)"
+done
+same seed1.wav seed2.wav
+for pair in "1 3" "1 4" "4 5"; do set -- $pair; cmp -s seed$1.wav seed$2.wav && flunk "runs $1 and $2 are the same"; done
+run 1 "$UTTER" say -m "$mini" -n 4 --cfm-steps 1 -s "$(field out4 seed)" "Seeds." -o again.wav; same seed4.wav again.wav
+run 1 "$UTTER" say -m "$mini" -n 4 --cfm-steps 1 "Seeds." -d . --json; run 1 "$UTTER" say -m "$mini" -n 4 --cfm-steps 1 "Seeds." -s "$(field out seed)" -o one.wav; same 0001.wav one.wav
 say 1 "Report." -o c.wav -s 5; cmp -s a.wav c.wav && flunk "the seed does not matter"
 
 begin "outputs that cannot be written"
@@ -90,7 +120,7 @@ silent
 [ "$(stat -c %s head.pcm)" = 1000 ] || flunk "1000 bytes"
 
 begin "a slow reader gets everything"
-"$UTTER" say -m "$mini" -n 4 --cfm-steps 1 "Format." -o - 2>err | (sleep 1; cat) >slow.pcm; same x.pcm slow.pcm
+"$UTTER" say -m "$mini" -s 0 -n 4 --cfm-steps 1 "Format." -o - 2>err | (sleep 1; cat) >slow.pcm; same x.pcm slow.pcm
 
 begin "a terminal is refused sound"
 if command -v script >/dev/null; then

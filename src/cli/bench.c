@@ -10,20 +10,20 @@
 
 #include "cli/cli.h"
 
-enum { MAX_RUNS = 1000 };
-
 #define AT(field) offsetof(struct bench, field)
 static const struct option options[] = {
     {"-m, --model", "MODEL", OPTION_TEXT, AT(model),
      .help = "Folder or GGUF file, of any size. kernels needs none; the others take the built-in voice without it."},
     {"--s3gen", "FILE", OPTION_TEXT, AT(s3gen), .help = "The second file of a model when it is not beside the first."},
     {"-v, --voice", "FILE", OPTION_TEXT, AT(voice), .help = "say, cancel: a saved voice. Default: the model's own."},
-    {"--text", "TEXT", OPTION_TEXT, AT(text), .help = "say, cancel: what is spoken."},
+    {"--text", "TEXT", OPTION_TEXT, AT(text), .help = "say, cancel, precision: what is spoken."},
+    {"--recording", "FILE", OPTION_TEXT, AT(recording),
+     .help = "voice: a recording of any format. Default: ten seconds of made-up syllables."},
     {"-t, --threads", "N", OPTION_INTEGER, AT(threads), 1, 256, .help = "Threads. Default: one a core."},
     {"--cpu", "auto|scalar|avx2|avx512|neon", OPTION_CHOICE, AT(cpu),
      .help = "Which instructions to use. Default: the best there are."},
     {"--precision", "f32|fast", OPTION_CHOICE, AT(precision), .help = "fast: bf16 products where the CPU has them."},
-    {"-n, --runs", "N", OPTION_INTEGER, AT(runs), 1, MAX_RUNS,
+    {"-n, --runs", "N", OPTION_INTEGER, AT(runs), 1, BENCH_MAX_RUNS,
      .help = "Measured runs of each piece of work, after one to warm up. Default: 5."},
     {"--samples", "N", OPTION_INTEGER, AT(samples), 2, 100000,
      .help = "cancel: how often each stage is cancelled, half by the call and half by the flag. Default: 200."},
@@ -42,10 +42,15 @@ static const struct part {
     utter_status (*run)(struct bench *b);
     bool by_default; /* without words */
     bool limited;    /* compared with the machine's limits, so they must be measured */
-} parts[] = {{"kernels", bench_kernels, true, true}, {"load", bench_load, false, false},
-             {"t3", bench_t3, false, true},          {"s3gen", bench_s3gen, false, false},
-             {"hift", bench_hift, false, false},     {"say", bench_say, true, false},
-             {"cancel", bench_cancel, false, false}};
+} parts[] = {{"kernels", bench_kernels, true, true},
+             {"load", bench_load, false, false},
+             {"t3", bench_t3, false, true},
+             {"s3gen", bench_s3gen, false, false},
+             {"hift", bench_hift, false, false},
+             {"say", bench_say, true, false},
+             {"voice", bench_voice, false, true},
+             {"cancel", bench_cancel, false, false},
+             {"precision", bench_precision, false, false}};
 enum { N_PARTS = sizeof parts / sizeof parts[0] };
 
 double bench_now(void)
@@ -77,8 +82,10 @@ static double floor_seconds(const struct bench *b, const struct work *w)
     return compute > memory ? compute : memory;
 }
 
-static void report(struct bench *b, const struct work *w, double min, double median, double max)
+void bench_report(struct bench *b, const struct work *w, double *seconds)
 {
+    qsort(seconds, (size_t)b->runs, sizeof *seconds, by_value);
+    const double min = seconds[0], median = seconds[b->runs / 2], max = seconds[b->runs - 1];
     const double per = w->per > 1 ? w->per : 1, share = floor_seconds(b, w) / min;
     json_array_append_new(b->results,
                           json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f}", "part", w->part, "name", w->name,
@@ -106,7 +113,7 @@ static double seconds_now(const struct bench *b)
 
 utter_status bench_time(struct bench *b, const struct work *w, bench_fn *run, void *arg)
 {
-    double seconds[MAX_RUNS];
+    double seconds[BENCH_MAX_RUNS];
     for (int i = -1; i < b->runs; i++) {
         const double start = seconds_now(b);
         utter_status status = run(arg);
@@ -114,8 +121,7 @@ utter_status bench_time(struct bench *b, const struct work *w, bench_fn *run, vo
         if (status < 0) return status;
         if (i >= 0) seconds[i] = seconds_now(b) - start;
     }
-    qsort(seconds, (size_t)b->runs, sizeof *seconds, by_value);
-    report(b, w, seconds[0], seconds[b->runs / 2], seconds[b->runs - 1]);
+    bench_report(b, w, seconds);
     return UTTER_OK;
 }
 
@@ -124,7 +130,7 @@ void bench_figure(struct bench *b, const char *part, const char *name, double va
     json_array_append_new(b->results,
                           json_pack("{s:s, s:s, s:f, s:s}", "part", part, "name", name, "value", value, "unit", unit));
     if (b->json) return;
-    printf("%-8s %-34s %9.3f %s\n", part, name, value, unit);
+    printf("%-8s %-34s %9.*f %s\n", part, name, *unit ? 3 : 6, value, unit); /* without a unit: a share */
     fflush(stdout);
 }
 
@@ -198,7 +204,7 @@ static int run(const struct command *self, int argc, char **argv)
 const struct command command_bench = {
     .name = "bench",
     .summary = "measure this machine and what the engine makes of it",
-    .synopsis = "[kernels|load|t3|s3gen|hift|say|cancel]...",
+    .synopsis = "[kernels|load|t3|s3gen|hift|say|voice|cancel|precision]...",
     .description =
         "Measures what memory and arithmetic of this machine can do with the chosen threads and "
         "instructions, then the named "
@@ -210,7 +216,10 @@ const struct command command_bench = {
         "speech tokens one by one at positions from 418 on. s3gen: 250 prompt and 150 speech tokens to mel, "
         "hift: their mel to "
         "sound. say: a sentence from text to sound. cancel: how soon each stage of the work returns after a cancel "
-        "at a random moment, by the call and by the flag, and what listening for it costs.",
+        "at a random moment, by the call and by the flag, and what listening for it costs. voice: from a recording to "
+        "a voice, "
+        "stage by stage; needs a model that can clone. precision: how far the fast mode is from f32 in each network, "
+        "given the same inputs, and in all.",
     .options = options,
     .run = run,
 };

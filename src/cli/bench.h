@@ -15,8 +15,10 @@
 #include "base/error.h"
 #include "device/device.h"
 
+enum { BENCH_MAX_RUNS = 1000 };
+
 struct bench {
-    const char *model, *s3gen, *cpu, *precision, *text, *voice, *clock, *stage;
+    const char *model, *s3gen, *cpu, *precision, *text, *voice, *clock, *stage, *recording;
     int64_t threads, runs, samples;
     bool json;
     const signed char *interrupt;
@@ -39,8 +41,31 @@ struct work {
 typedef utter_status bench_fn(void *arg);
 utter_status bench_time(struct bench *b, const struct work *w, bench_fn *run, void *arg);
 
+/* Reports what was timed elsewhere: b->runs times in seconds, which it sorts. */
+void bench_report(struct bench *b, const struct work *w, double *seconds);
+
 /* A figure that is no time, as a line of its own. */
 void bench_figure(struct bench *b, const char *part, const char *name, double value, const char *unit);
+
+/* The networks of b's model on a device, as far as they are asked for. */
+enum bench_networks { BENCH_T3 = 1, BENCH_S3GEN = 2, BENCH_LISTENERS = 4 };
+struct bench_model {
+    struct checkpoint *checkpoint;
+    struct binder_owned *owned;
+    struct t3_gpt2 *t3;
+    struct s3gen *s3gen;
+    struct listeners *listeners;
+};
+utter_status bench_model_open(struct bench_model *m, struct bench *b, struct device *d, unsigned networks);
+void bench_model_close(struct bench_model *m); /* a zeroed one is fine */
+
+/* A made-up voice of 250 prompt tokens, for conds_free. */
+struct conds;
+utter_status bench_make_voice(struct conds *c, struct error *e);
+
+enum { BENCH_RECORDING_RATE = 24000, BENCH_RECORDING_SECONDS = 10 };
+/* A made-up recording, for mem_free: harmonics in syllables, enough like speech for what listens. */
+utter_status bench_make_recording(float **samples, struct error *e);
 
 double bench_now(void);            /* seconds */
 double bench_peak_megabytes(void); /* most memory that was resident so far */
@@ -49,8 +74,10 @@ utter_status bench_kernels(struct bench *b);
 utter_status bench_t3(struct bench *b);
 utter_status bench_s3gen(struct bench *b);
 utter_status bench_hift(struct bench *b);
+utter_status bench_voice(struct bench *b);
 utter_status bench_load(struct bench *b);
 utter_status bench_say(struct bench *b);
 utter_status bench_cancel(struct bench *b);
+utter_status bench_precision(struct bench *b);
 
 #endif

@@ -27,7 +27,7 @@
 
 /* As much as a chunk of sound in a conversation: ten seconds of prompt, one of speech. */
 enum { PROMPT_SPEECH = 375, PROMPT_TEXT = 40, FLOW_TOKENS = 250 + 25, WAVE_FRAMES = 100, UTTERANCE_TOKENS = 8 };
-enum { RECORDING_RATE = 24000, RECORDING_SECONDS = 10, DECODED = 3 };
+enum { DECODED = 3 };
 
 struct rig {
     struct bench *bench;
@@ -73,8 +73,9 @@ static utter_status make_voice(struct rig *r, struct stream *s)
     utter_voice_options_init(&o);
     o.cancel_flag = &r->flag;
     utter_voice *v;
-    const utter_status status = utter_voice_make(&v, r->model, r->recording, (size_t)RECORDING_RATE * RECORDING_SECONDS,
-                                                 RECORDING_RATE, &o, r->bench->error.text, sizeof r->bench->error.text);
+    const utter_status status =
+        utter_voice_make(&v, r->model, r->recording, (size_t)BENCH_RECORDING_RATE * BENCH_RECORDING_SECONDS,
+                         BENCH_RECORDING_RATE, &o, r->bench->error.text, sizeof r->bench->error.text);
     utter_voice_free(&v);
     return status;
 }
@@ -354,21 +355,6 @@ static void close_rig(struct rig *r)
     mem_free(r->recording);
 }
 
-/* Harmonics in syllables: enough like speech for what listens. */
-static utter_status make_recording(struct rig *r)
-{
-    const int n = RECORDING_RATE * RECORDING_SECONDS;
-    r->recording = mem_alloc((size_t)n * sizeof *r->recording);
-    if (!r->recording) return error_set(&r->bench->error, UTTER_OUT_OF_MEMORY, "no memory for a recording");
-    for (int i = 0; i < n; i++) {
-        const double t = (double)i / RECORDING_RATE, syllable = fmax(0, sin(2 * M_PI * 4 * t));
-        double v = 0;
-        for (int h = 1; h <= 12; h++) v += sin(2 * M_PI * h * 150 * t) / h;
-        r->recording[i] = (float)(0.1 * v * syllable);
-    }
-    return UTTER_OK;
-}
-
 static utter_status open_rig(struct rig *r, struct bench *b)
 {
     struct error *e = &b->error;
@@ -383,7 +369,7 @@ static utter_status open_rig(struct rig *r, struct bench *b)
     utter_status status = utter_model_open(&r->model, b->model, &r->options, e->text, sizeof e->text);
     if (status == UTTER_OK) status = utter_task_create(&r->task, r->model, e->text, sizeof e->text);
     if (status == UTTER_OK) status = stream_create(&r->stream, r->model->device, &r->cancel, 0, e);
-    if (status == UTTER_OK) status = make_recording(r);
+    if (status == UTTER_OK) status = bench_make_recording(&r->recording, &b->error);
     if (status != UTTER_OK) return status;
     const struct t3_gpt2 *t3 = r->model->t3;
     for (int i = 0; i < PROMPT_SPEECH; i++) r->speech[i] = i * 37 % T3_START_SPEECH;

@@ -9,40 +9,36 @@
 #include "chatterbox/hift.h"
 #include "chatterbox/s3gen.h"
 #include "chatterbox/t3_gpt2.h"
+#include "chatterbox/voice.h"
 #include "checkpoint/bind.h"
 #include "checkpoint/checkpoint.h"
 #include "engine/locate.h"
 
 enum { PROMPT_SPEECH = 375, PROMPT_TEXT = 40, DECODED = 150, FLOW_PROMPT = 250, FLOW_SPEECH = 150 };
 
-struct model {
-    struct checkpoint *checkpoint;
-    struct binder_owned *owned;
-    struct t3_gpt2 *t3;
-    struct s3gen *s3gen;
-};
-
-static void model_close(struct model *m)
+void bench_model_close(struct bench_model *m)
 {
     t3_gpt2_free(&m->t3);
     s3gen_free(&m->s3gen);
+    listeners_free(&m->listeners);
     binder_free_owned(&m->owned);
     checkpoint_close(&m->checkpoint);
 }
 
-static utter_status model_open(struct model *m, struct bench *b, bool t3, bool s3gen)
+utter_status bench_model_open(struct bench_model *m, struct bench *b, struct device *d, unsigned networks)
 {
     char *path = NULL;
-    *m = (struct model){0};
+    *m = (struct bench_model){0};
     utter_status status = locate_model(&path, b->model, &b->error);
     if (status == UTTER_OK) status = checkpoint_open(&m->checkpoint, path, b->s3gen, &b->error);
     mem_free(path);
     if (status != UTTER_OK) return status;
-    struct binder binder = {.checkpoint = m->checkpoint, .device = b->device, .error = &b->error};
-    if (t3) status = t3_gpt2_load(&m->t3, &binder);
-    if (status == UTTER_OK && s3gen) status = s3gen_load(&m->s3gen, &binder);
+    struct binder binder = {.checkpoint = m->checkpoint, .device = d, .error = &b->error};
+    if (networks & BENCH_T3) status = t3_gpt2_load(&m->t3, &binder);
+    if (status == UTTER_OK && networks & BENCH_S3GEN) status = s3gen_load(&m->s3gen, &binder);
+    if (status == UTTER_OK && networks & BENCH_LISTENERS) status = listeners_load(&m->listeners, &binder);
     m->owned = binder.owned;
-    if (status != UTTER_OK) model_close(m);
+    if (status != UTTER_OK) bench_model_close(m);
     return status;
 }
 
@@ -55,9 +51,10 @@ static utter_status failed(struct bench *b, const struct stream *s)
 
 static utter_status run_load(void *arg)
 {
-    struct model m;
-    const utter_status status = model_open(&m, arg, true, true);
-    if (status == UTTER_OK) model_close(&m);
+    struct bench *b = arg;
+    struct bench_model m;
+    const utter_status status = bench_model_open(&m, b, b->device, BENCH_T3 | BENCH_S3GEN);
+    if (status == UTTER_OK) bench_model_close(&m);
     return status;
 }
 
@@ -70,7 +67,7 @@ utter_status bench_load(struct bench *b)
 
 struct t3_run {
     struct bench *bench;
-    struct model *model;
+    struct bench_model *model;
     struct stream *stream;
     struct t3_gpt2_state *state;
     struct t3_gpt2_prefix *prefix;
@@ -125,7 +122,7 @@ static double weight_bytes(const struct checkpoint *ck, const char *name)
 }
 
 /* Bytes of matrices that every token reads, and its multiply-adds. */
-static void count_token(const struct model *m, double *bytes, double *macs)
+static void count_token(const struct bench_model *m, double *bytes, double *macs)
 {
     static const char *const leaves[] = {"attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"};
     char name[64];
@@ -178,9 +175,9 @@ static utter_status time_t3(struct bench *b, struct t3_run *r)
 
 utter_status bench_t3(struct bench *b)
 {
-    struct model m;
+    struct bench_model m;
     int32_t speech[PROMPT_SPEECH];
-    utter_status status = model_open(&m, b, true, false);
+    utter_status status = bench_model_open(&m, b, b->device, BENCH_T3);
     if (status != UTTER_OK) return status;
     struct t3_run r = {.bench = b, .model = &m};
     float *speaker = mem_calloc((size_t)m.t3->speaker_dim, sizeof *speaker);
@@ -199,7 +196,7 @@ utter_status bench_t3(struct bench *b)
     t3_gpt2_state_free(&r.state);
     stream_destroy(&r.stream);
     mem_free(speaker);
-    model_close(&m);
+    bench_model_close(&m);
     return status;
 }
 
@@ -240,8 +237,7 @@ static utter_status run_hift(void *arg)
     return stream_wait(s) == UTTER_OK ? UTTER_OK : failed(r->bench, s);
 }
 
-/* A made-up voice of FLOW_PROMPT tokens. */
-static utter_status make_voice(struct conds *c, struct error *e)
+utter_status bench_make_voice(struct conds *c, struct error *e)
 {
     c->n_prompt_tokens = FLOW_PROMPT;
     c->n_prompt_frames = 2 * FLOW_PROMPT;
@@ -255,10 +251,10 @@ static utter_status make_voice(struct conds *c, struct error *e)
 
 static utter_status bench_sound(struct bench *b, bool mel)
 {
-    struct model m;
+    struct bench_model m;
     struct conds voice = {0};
     int32_t tokens[FLOW_SPEECH];
-    utter_status status = model_open(&m, b, false, true);
+    utter_status status = bench_model_open(&m, b, b->device, BENCH_S3GEN);
     if (status != UTTER_OK) return status;
     for (int i = 0; i < FLOW_SPEECH; i++) tokens[i] = i * 37 % SPEECH_CODES;
     struct sound_run r = {.bench = b,
@@ -269,7 +265,7 @@ static utter_status bench_sound(struct bench *b, bool mel)
                                       .final = true,
                                       .noise = rng_stream(1, "bench")}};
     r.frames = 2 * FLOW_SPEECH;
-    status = make_voice(&voice, &b->error);
+    status = bench_make_voice(&voice, &b->error);
     if (status == UTTER_OK) status = stream_create(&r.stream, b->device, NULL, 0, &b->error);
     if (status == UTTER_OK) {
         r.mel = stream_array(r.stream, r.frames, PROMPT_N_MELS);
@@ -280,7 +276,7 @@ static utter_status bench_sound(struct bench *b, bool mel)
     }
     stream_destroy(&r.stream);
     conds_free(&voice);
-    model_close(&m);
+    bench_model_close(&m);
     return status;
 }
 

@@ -13,6 +13,21 @@ run 0 "$UTTER" bench cancel -m "$BUILD/mini" --samples 6 --stage encoder --json
 [ "$(python3 -c 'import json; r = json.load(open("out"))["results"]; print(len(r), r[0]["name"], r[0]["by_call"] > 0, r[0]["by_flag"] > 0, r[0]["max_ms"] >= r[0]["median_ms"] >= 0)')" = "1 encoder True True True" ] || flunk "$(cat out)"
 run 2 "$UTTER" bench cancel -m "$BUILD/mini" --stage nothing; says "nothing"
 
+begin "voice reports every stage of a made-up recording and of a file"
+run 0 "$UTTER" bench voice -m "$BUILD/mini" --runs 2
+for stage in "clean the clip" "features" "speech tokens" "x-vector" "speaker embedding" "recording to voice"; do prints "$stage"; done
+run 1 "$UTTER" say -m "$BUILD/mini" --seed 1 "One two three four five six seven." -o spoken.wav # rule-made weights know no end
+run 0 "$UTTER" bench voice -m "$BUILD/mini" --runs 1 --recording spoken.wav --json; prints '"recording to voice"'
+run 4 "$UTTER" bench voice -m "$BUILD/mini" --runs 1 --recording nowhere.wav; says "nowhere.wav"
+
+begin "precision reports every network"
+run 0 "$UTTER" bench precision -m "$BUILD/mini" --json
+python3 - <<'EOF' || flunk "$(cat out)"
+import json
+results = {r["name"]: r["value"] for r in json.load(open("out"))["results"]}
+for name in ("t3: cosine of the logits, least", "encoder, to the mel: log-mel cosine", "cfm: log-mel cosine", "vocoder: log-mel cosine"):
+    assert 0.99 < results[name] < 1.000001, name
+EOF
 begin "the report as JSON"
 run 0 "$UTTER" bench load t3 -m "$BUILD/mini" --runs 3 --json; prints '"median_ms"'; prints '"read_bytes"'; prints "sampled"
 

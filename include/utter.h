@@ -242,6 +242,9 @@ typedef struct utter_request {
                                       utter_task_read is then refused */
     int32_t stream_first_prompt_tokens; /* how many of the last tokens of the voice's prompt the first chunk sees; 0: all.
                                       The prompt is most of a first chunk's work: fewer give sound sooner */
+    int32_t stream_serial;         /* 1: tokens wait while a chunk becomes sound. 0 (default): the next tokens are made at
+                                      the same time, on one of the model's threads. The samples are the same bytes, and the
+                                      first sound comes as soon, either way */
 } utter_request;
 
 /* Fills in the defaults of the model (NULL: of Chatterbox Turbo). */

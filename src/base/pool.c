@@ -37,11 +37,17 @@ struct pool {
     int n_shares; /* one for all workers, or one each */
     struct share shares[POOL_MAX_THREADS];
 
+    /* What the last worker is lent out for; written by the borrower before `loan` says LOAN_GIVEN. */
+    void (*loan_fn)(void *);
+    void *loan_arg;
+    atomic_int loan;
+    pthread_cond_t loan_ended; /* with sleep_lock */
+
     atomic_uint generation;
     atomic_int inside; /* workers at the job, less CLOSED while there is none: see enter() */
     atomic_bool quit;
 
-    pthread_mutex_t sleep_lock; /* guards only sleeping on `wake` */
+    pthread_mutex_t sleep_lock; /* guards only sleeping on `wake` and `loan_ended` */
     pthread_cond_t wake;
     atomic_int n_sleeping;
 };
@@ -115,6 +121,18 @@ static unsigned wait_for_job(struct pool *p, unsigned seen)
     return g;
 }
 
+enum { LOAN_NONE, LOAN_WRITTEN, LOAN_GIVEN, LOAN_ENDED };
+
+static void serve_loan(struct pool *p)
+{
+    if (atomic_load_explicit(&p->loan, memory_order_acquire) != LOAN_GIVEN) return;
+    p->loan_fn(p->loan_arg);
+    pthread_mutex_lock(&p->sleep_lock);
+    atomic_store(&p->loan, LOAN_ENDED);
+    pthread_cond_signal(&p->loan_ended);
+    pthread_mutex_unlock(&p->sleep_lock);
+}
+
 static void *worker_main(void *arg)
 {
     struct worker_start start = *(struct worker_start *)arg;
@@ -124,6 +142,7 @@ static void *worker_main(void *arg)
     for (;;) {
         seen = wait_for_job(p, seen);
         if (atomic_load(&p->quit)) return NULL;
+        if (start.index == p->n_threads - 1) serve_loan(p);
         if (enter(p)) {
             run_tiles(p, start.index);
             leave(p);
@@ -154,6 +173,7 @@ utter_status pool_create(struct pool **out, int n_threads, struct error *e)
     pthread_mutex_init(&p->run_lock, NULL);
     pthread_mutex_init(&p->sleep_lock, NULL);
     pthread_cond_init(&p->wake, NULL);
+    pthread_cond_init(&p->loan_ended, NULL);
     for (int i = 1; i < n_threads; i++) {
         struct worker_start *start = mem_alloc(sizeof *start);
         if (start) *start = (struct worker_start){p, i};
@@ -175,6 +195,7 @@ void pool_destroy(struct pool **pool)
     atomic_store(&p->quit, true);
     announce(p);
     for (int i = 0; i < p->n_started; i++) pthread_join(p->threads[i], NULL);
+    pthread_cond_destroy(&p->loan_ended);
     pthread_cond_destroy(&p->wake);
     pthread_mutex_destroy(&p->sleep_lock);
     pthread_mutex_destroy(&p->run_lock);
@@ -189,8 +210,7 @@ int pool_threads(const struct pool *pool)
 
 static bool run(struct pool *p, struct cancel *cancel, int n_tiles, int n_shares, pool_tile_fn *fn, void *arg)
 {
-    if (cancel_poll(cancel)) return false;
-    pthread_mutex_lock(&p->run_lock);
+    if (!cancel_lock(cancel, &p->run_lock)) return false;
     p->fn = fn;
     p->arg = arg;
     p->cancel = cancel;
@@ -218,4 +238,23 @@ bool pool_run(struct pool *p, struct cancel *cancel, int n_tiles, pool_tile_fn *
 bool pool_run_in_shares(struct pool *p, struct cancel *cancel, int n_tiles, pool_tile_fn *fn, void *arg)
 {
     return run(p, cancel, n_tiles, p->n_threads, fn, arg);
+}
+
+bool pool_lend(struct pool *p, void (*fn)(void *), void *arg)
+{
+    int none = LOAN_NONE;
+    if (p->n_started == 0 || !atomic_compare_exchange_strong(&p->loan, &none, LOAN_WRITTEN)) return false;
+    p->loan_fn = fn;
+    p->loan_arg = arg;
+    atomic_store_explicit(&p->loan, LOAN_GIVEN, memory_order_release);
+    announce(p);
+    return true;
+}
+
+void pool_take_back(struct pool *p)
+{
+    pthread_mutex_lock(&p->sleep_lock);
+    while (atomic_load(&p->loan) != LOAN_ENDED) pthread_cond_wait(&p->loan_ended, &p->sleep_lock);
+    atomic_store(&p->loan, LOAN_NONE);
+    pthread_mutex_unlock(&p->sleep_lock);
 }

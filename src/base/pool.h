@@ -30,4 +30,10 @@ bool pool_run(struct pool *pool, struct cancel *cancel, int n_tiles, pool_tile_f
  * done: each reads one stretch of memory from end to end, which memory in huge pages rewards. */
 bool pool_run_in_shares(struct pool *pool, struct cancel *cancel, int n_tiles, pool_tile_fn *fn, void *arg);
 
+/* Lends the last worker out: it runs fn(arg) once, however long that takes, while the others go on with jobs, and then comes
+ * back to the jobs by itself. False when there is none to lend: a pool of one thread, or lent to another caller; fn does not
+ * run then. Who borrowed it waits for the end of fn with pool_take_back before anything that fn uses goes away. */
+bool pool_lend(struct pool *pool, void (*fn)(void *), void *arg);
+void pool_take_back(struct pool *pool);
+
 #endif

@@ -42,15 +42,11 @@ static const struct part {
     utter_status (*run)(struct bench *b);
     bool by_default; /* without words */
     bool limited;    /* compared with the machine's limits, so they must be measured */
-} parts[] = {{"kernels", bench_kernels, true, true},
-             {"load", bench_load, false, false},
-             {"t3", bench_t3, false, true},
-             {"s3gen", bench_s3gen, false, false},
-             {"hift", bench_hift, false, false},
-             {"say", bench_say, true, false},
-             {"voice", bench_voice, false, true},
-             {"cancel", bench_cancel, false, false},
-             {"precision", bench_precision, false, false}};
+} parts[] = {{"kernels", bench_kernels, true, true}, {"load", bench_load, false, false},
+             {"t3", bench_t3, false, true},          {"s3gen", bench_s3gen, false, false},
+             {"hift", bench_hift, false, false},     {"say", bench_say, true, false},
+             {"voice", bench_voice, false, true},    {"first", bench_first, false, false},
+             {"cancel", bench_cancel, false, false}, {"precision", bench_precision, false, false}};
 enum { N_PARTS = sizeof parts / sizeof parts[0] };
 
 double bench_now(void)
@@ -204,7 +200,7 @@ static int run(const struct command *self, int argc, char **argv)
 const struct command command_bench = {
     .name = "bench",
     .summary = "measure this machine and what the engine makes of it",
-    .synopsis = "[kernels|load|t3|s3gen|hift|say|voice|cancel|precision]...",
+    .synopsis = "[kernels|load|t3|s3gen|hift|say|first|voice|cancel|precision]...",
     .description =
         "Measures what memory and arithmetic of this machine can do with the chosen threads and "
         "instructions, then the named "
@@ -215,7 +211,9 @@ const struct command command_bench = {
         "model. t3: the prompt, and "
         "speech tokens one by one at positions from 418 on. s3gen: 250 prompt and 150 speech tokens to mel, "
         "hift: their mel to "
-        "sound. say: a sentence from text to sound. cancel: how soon each stage of the work returns after a cancel "
+        "sound. say: a sentence from text to sound. first: from a request to its first streamed sound, with the model "
+        "loaded and the voice spoken with before, by steps of the flow and by how much of the voice's prompt the first "
+        "chunk sees. cancel: how soon each stage of the work returns after a cancel "
         "at a random moment, by the call and by the flag, and what listening for it costs. voice: from a recording to "
         "a voice, "
         "stage by stage; needs a model that can clone. precision: how far the fast mode is from f32 in each network, "

@@ -77,6 +77,7 @@ utter_status bench_hift(struct bench *b);
 utter_status bench_voice(struct bench *b);
 utter_status bench_load(struct bench *b);
 utter_status bench_say(struct bench *b);
+utter_status bench_first(struct bench *b);
 utter_status bench_cancel(struct bench *b);
 utter_status bench_precision(struct bench *b);
 

@@ -104,3 +104,60 @@ utter_status bench_say(struct bench *b)
     say_close(&r);
     return status;
 }
+
+/* ---- the first sound ---- */
+
+/* Up to the first sound, as a player would ask for it. */
+static utter_status run_first(void *arg)
+{
+    struct say_run *r = arg;
+    utter_progress p = {.struct_size = sizeof p, .state = UTTER_STATE_PROMPT};
+    double *const parts[] = {&r->prompt, &r->tokens};
+    r->prompt = r->tokens = 0;
+    utter_status status = utter_task_start(r->task, &r->request);
+    const double began = bench_now();
+    while (status == UTTER_OK) {
+        const int state = p.state;
+        const double start = bench_now();
+        status = utter_task_step(r->task, &p);
+        if (status == UTTER_OK) *parts[state != UTTER_STATE_PROMPT] += bench_now() - start;
+    }
+    r->first_sound = bench_now() - began;
+    if (status != UTTER_AUDIO && status != UTTER_DONE)
+        return error_set(&r->bench->error, status, "%s", utter_task_last_error(r->task));
+    utter_task_reset(r->task);
+    return UTTER_OK;
+}
+
+utter_status bench_first(struct bench *b)
+{
+    static const char words[] =
+        "The quick brown fox jumps over the lazy dog near the river bank while the sun sets behind the distant "
+        "mountains and a gentle breeze carries the scent of wild flowers across the quiet valley where children "
+        "play and laugh together.";
+    struct say_run r;
+    utter_status status = say_open(&r, b);
+    if (status != UTTER_OK) return status;
+    if (!b->text) {
+        r.request.text = words;
+        r.request.text_length = sizeof words - 1;
+    }
+    r.request.stream = UTTER_STREAM_AUTO;
+    const int most_steps = r.request.cfm_steps;
+    for (int i = 0; i < 2 && status == UTTER_OK; i++) status = run_first(&r); /* the second keeps the voice's prompt */
+    for (int steps = most_steps; steps >= 1 && status == UTTER_OK; steps = steps > 1 ? 1 : 0)
+        for (int prompt = 0; prompt <= 125 && status == UTTER_OK; prompt = prompt == 0 ? 50 : prompt * 5 / 2) {
+            char name[64], window[32] = "whole prompt";
+            if (prompt) snprintf(window, sizeof window, "%d of its tokens", prompt);
+            snprintf(name, sizeof name, "%d step%s, %s", steps, steps > 1 ? "s" : "", window);
+            r.request.cfm_steps = steps;
+            r.request.stream_first_prompt_tokens = prompt;
+            status = bench_time(b, &(struct work){.part = "first", .name = name}, run_first, &r);
+            if (status != UTTER_OK || prompt) continue;
+            bench_figure(b, "first", "of which text's prompt", 1e3 * r.prompt, "ms");
+            bench_figure(b, "first", "of which tokens", 1e3 * r.tokens, "ms");
+            bench_figure(b, "first", "of which chunk", 1e3 * (r.first_sound - r.prompt - r.tokens), "ms");
+        }
+    say_close(&r);
+    return status;
+}

@@ -28,7 +28,7 @@ struct settings {
     const char *prompt, *file, *input_file, *input_eof_marker;
     bool input_by_line;
     const char *output, *output_dir, *format, *play_device;
-    bool raw, play, json, timings;
+    bool raw, play, json, timings, pipeline;
     int64_t threads, seed, top_k, max_tokens, cfm_steps;
     double temperature, top_p, min_p, repeat_penalty, exaggeration, cfg_weight, sentence_silence;
     const char *stream;
@@ -119,6 +119,11 @@ static const struct option options[] = {
     {"--stream-first-prompt-tokens", "N", OPTION_INTEGER, AT(first_prompt_tokens), 0, 1000000,
      .help = "Tokens of the voice's prompt that the first chunk sees; fewer give sound sooner; 0: all."},
 
+    {"--pipeline", NULL, OPTION_SWITCH, AT(pipeline),
+     .help =
+         "Make the next tokens while a chunk becomes sound, where there are two threads or more. This is the default; "
+         "--no-pipeline makes them afterwards. The sound is the same."},
+
     {.type = OPTION_HEADING, .help = "Reports"},
     {"--json", NULL, OPTION_SWITCH, AT(json),
      .help = "Print what was done as JSON on standard output (standard error with -o -)."},
@@ -176,6 +181,7 @@ static utter_request make_request(const struct run *run)
     r.seed = s->seed == -1 ? UTTER_SEED_RANDOM : (uint64_t)s->seed;
     r.stream = stream_mode(run);
     r.drop_pulled = 1;
+    r.stream_serial = !s->pipeline;
 #define TAKE_INTEGER(to, from)                                                                                         \
     if (s->from != UNSET_INTEGER) r.to = (int32_t)s->from
 #define TAKE_NUMBER(to, from)                                                                                          \
@@ -535,6 +541,7 @@ static int run_say(const struct command *self, int argc, char **argv)
 {
     struct run run = {.s = {.ref_start = -1,
                             .seed = -1,
+                            .pipeline = true,
                             .threads = UNSET_INTEGER,
                             .top_k = UNSET_INTEGER,
                             .max_tokens = UNSET_INTEGER,

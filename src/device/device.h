@@ -129,6 +129,11 @@ void stream_write(struct stream *s, struct array dst, const float *values); /* h
 void stream_read(struct stream *s, float *values, struct array src);        /* waits; host, contiguous */
 utter_status stream_wait(struct stream *s);                                 /* waits; returns stream_status */
 bool stream_lock(struct stream *s, pthread_mutex_t *lock); /* false: a cancel came while waiting, and latched */
+/* Two streams side by side: fn(arg), which issues the ops of s, runs on one of the device's threads and uses that one only; the
+ * caller goes on with another stream on the others, and waits for the end of fn with stream_join. False when there is no
+ * thread for it, and fn was not called. Results are the same bytes either way. */
+bool stream_fork(struct stream *s, void (*fn)(void *), void *arg);
+void stream_join(struct stream *s);
 utter_status stream_poll(struct stream *s); /* for host work between ops: latches a cancel that came; stream_status */
 
 /* Memory that outlives scratch (state of a streaming task), until device_array_free. */

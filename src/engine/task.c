@@ -39,14 +39,14 @@ struct utter_task {
     struct text_pieces pieces;
     size_t n_pieces, piece; /* piece: the current one */
     size_t text_bytes_done;
-    int n_runs;   /* started so far */
+    int n_runs; /* started so far */
     bool piece_open, tokens_done, truncated;
     struct governor governor;
     int sounded_tokens; /* of this piece, when the last chunk of sound was begun */
     bool sound_pending; /* the last block of sound was not the last one of its chunk */
 
     int tokens_of_done_pieces, n_tokens; /* n_tokens: the current piece included */
-    float *samples; /* finished, from `dropped` on */
+    float *samples;                      /* finished, from `dropped` on */
     size_t capacity;
     int64_t n_samples, dropped, pulled;
 };
@@ -158,6 +158,7 @@ static utter_status check_request(const utter_request *r, struct error *e)
         {"stream_first_prompt_tokens", r->stream_first_prompt_tokens, 0, INT32_MAX},
         {"sentence_silence", (double)r->sentence_silence, 0, 10},
         {"drop_pulled", r->drop_pulled, 0, 1},
+        {"stream_serial", r->stream_serial, 0, 1},
     };
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         const utter_status s = check_range(fields[i].name, fields[i].value, fields[i].min, fields[i].max, e);
@@ -232,8 +233,9 @@ utter_status utter_task_start(utter_task *t, const utter_request *request)
     if (r.seed == UTTER_SEED_RANDOM) t->request.seed = random_seed();
     if (!r.voice) t->request.voice = t->model->voice;
     if (!t->request.voice)
-        return end(t, UTTER_STATE_FAILED,
-                   error_set(&t->error, UTTER_VOICE_UNUSABLE, "%s has no built-in voice: name a voice", t->model->path));
+        return end(
+            t, UTTER_STATE_FAILED,
+            error_set(&t->error, UTTER_VOICE_UNUSABLE, "%s has no built-in voice: name a voice", t->model->path));
     if (t->request.voice->model != t->model)
         return end(t, UTTER_STATE_FAILED,
                    error_set(&t->error, UTTER_VOICE_UNUSABLE, "the voice was made for %s, not for %s",
@@ -285,12 +287,20 @@ static utter_status end_piece(struct utter_task *t)
     return append_samples(t, NULL, (size_t)(t->request.sentence_silence * S3GEN_SAMPLE_RATE));
 }
 
+/* How many tokens are made beside a block of sound: as many as the next chunk will want. The first sound of all gets every thread
+ * for itself. */
+static int tokens_ahead(const struct utter_task *t)
+{
+    if (t->request.stream == UTTER_STREAM_OFF || t->request.stream_serial || t->n_samples == 0) return 0;
+    return t->governor.tokens;
+}
+
 /* One block of sound. DONE when there is no more of the last piece. */
 static utter_status sound_step(struct utter_task *t)
 {
     const float *samples;
     int n;
-    const utter_status s = utterance_sound(t->utterance, &samples, &n, &t->error);
+    const utter_status s = utterance_sound(t->utterance, tokens_ahead(t), &samples, &n, &t->error);
     t->sound_pending = s == UTTER_AUDIO;
     if (s == UTTER_AUDIO) {
         governor_sound(&t->governor, (double)n / S3GEN_SAMPLE_RATE, now_seconds());

@@ -1,17 +1,32 @@
 #include "engine/utterance.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "chatterbox/generate.h"
 #include "text/punc_norm.h"
 
+enum { MAX_AHEAD = 128 };                /* tokens, some 5 s */
+#define AHEAD_SCRATCH ((size_t)64 << 20) /* a decode step needs a few MiB */
+
 /* The longest prompt (voice, text, start) and the most speech. */
 enum { MAX_POSITIONS = 1 + 375 + 1024 + 1 + GENERATE_MAX_TOKENS };
 
+/* Tokens that were made while sound was, and what utterance_token has not told yet: whether it went well, and how many there were
+ * after each. One thread makes them, another waits for it: nothing here needs a lock. */
+struct ahead {
+    int n_wanted, n, n_told;
+    int tokens[MAX_AHEAD];
+    utter_status status[MAX_AHEAD];
+    struct error error; /* of the last one, when it failed */
+    atomic_bool enough; /* the sound is ready: no further token is begun */
+};
+
 struct utterance {
     const struct utter_model *model;
-    struct stream *stream;
+    struct stream *stream, *ahead_stream; /* the second for tokens beside sound */
+    struct ahead ahead;
     struct t3_gpt2_state *t3;
     struct generation *generation;
     struct s3gen_stream *s3gen;
@@ -30,6 +45,7 @@ utter_status utterance_create(struct utterance **out, const struct utter_model *
     if (!u) return error_set(e, UTTER_OUT_OF_MEMORY, "no memory for a task");
     u->model = m;
     utter_status s = stream_create(&u->stream, m->device, cancel, 0, e);
+    if (s == UTTER_OK) s = stream_create(&u->ahead_stream, m->device, cancel, AHEAD_SCRATCH, e);
     if (s == UTTER_OK) s = t3_gpt2_state_create(&u->t3, m->t3, m->device, MAX_POSITIONS, e);
     if (s == UTTER_OK) s = generation_create(&u->generation, m->t3->speech_vocab, e);
     if (s == UTTER_OK) s = s3gen_stream_create(&u->s3gen, m->s3gen, e);
@@ -46,14 +62,15 @@ void utterance_free(struct utterance **utterance)
     generation_free(&u->generation);
     t3_gpt2_state_free(&u->t3);
     stream_destroy(&u->stream);
+    stream_destroy(&u->ahead_stream);
     mem_free(u);
     *utterance = NULL;
 }
 
 /* A failure that latched in the stream, with its text. */
-static utter_status stream_failure(const struct utterance *u, struct error *e)
+static utter_status stream_failure(const struct stream *s, struct error *e)
 {
-    return error_set(e, stream_status(u->stream), "%s", stream_error(u->stream));
+    return error_set(e, stream_status(s), "%s", stream_error(s));
 }
 
 /* ---- text and prompt ---- */
@@ -85,7 +102,9 @@ utter_status utterance_begin(struct utterance *u, const char *text, const utter_
     u->voice = voice;
     u->n_tokens = u->mel_tokens = 0;
     u->ended = u->mel_final = false;
+    u->ahead.n = u->ahead.n_told = 0;
     stream_clear(u->stream);
+    stream_clear(u->ahead_stream);
     char *normal = NULL;
     int32_t *ids = NULL;
     size_t n = 0, n_ids = 0;
@@ -111,26 +130,57 @@ int utterance_prompt_remaining(const struct utterance *u)
 utter_status utterance_prompt(struct utterance *u, int max_rows, struct error *e)
 {
     const utter_status s = t3_gpt2_prefill(u->t3, u->stream, max_rows);
-    if (s < 0) return stream_failure(u, e);
+    if (s < 0) return stream_failure(u->stream, e);
     if (s == UTTER_DONE && u->options.keep_prefix) return voice_keep_prefix(u->voice, u->t3, u->stream, e);
     return s;
 }
 
 /* ---- tokens ---- */
 
-utter_status utterance_token(struct utterance *u, struct error *e)
+/* Draws one token and feeds it. *n_tokens: how many there are then. */
+static utter_status make_token(struct utterance *u, struct stream *s, int *n_tokens, struct error *e)
 {
     int32_t token;
-    utter_status s = generation_next(u->generation, t3_gpt2_logits(u->t3), &token, e);
+    utter_status status = generation_next(u->generation, t3_gpt2_logits(u->t3), &token, e);
+    *n_tokens = u->generation->n_speech;
+    if (status != UTTER_OK) return status;
+    status = t3_gpt2_decode(u->t3, s, token);
+    return status < 0 ? stream_failure(s, e) : status;
+}
+
+static void make_ahead(void *arg)
+{
+    struct utterance *u = arg;
+    struct ahead *a = &u->ahead;
+    bool more = true;
+    while (more && a->n < a->n_wanted && !atomic_load_explicit(&a->enough, memory_order_relaxed)) {
+        a->status[a->n] = make_token(u, u->ahead_stream, &a->tokens[a->n], &a->error);
+        more = a->status[a->n++] == UTTER_OK;
+    }
+}
+
+/* One that was made ahead already. */
+static utter_status tell_ahead(struct utterance *u, int *n_tokens, struct error *e)
+{
+    struct ahead *a = &u->ahead;
+    const int i = a->n_told++;
+    const utter_status status = a->status[i];
+    *n_tokens = a->tokens[i];
+    if (a->n_told == a->n) a->n = a->n_told = 0;
+    return status < 0 ? error_set(e, status, "%s", a->error.text) : status;
+}
+
+utter_status utterance_token(struct utterance *u, struct error *e)
+{
+    int n_tokens;
+    const utter_status s = u->ahead.n > 0 ? tell_ahead(u, &n_tokens, e) : make_token(u, u->stream, &n_tokens, e);
     if (s < 0) return s;
-    u->n_tokens = u->generation->n_speech;
+    u->n_tokens = n_tokens;
     if (s == UTTER_DONE) {
         generation_finish(u->generation);
         u->ended = true;
-        return UTTER_DONE;
     }
-    s = t3_gpt2_decode(u->t3, u->stream, token);
-    return s < 0 ? stream_failure(u, e) : s;
+    return s;
 }
 
 int utterance_tokens(const struct utterance *u)
@@ -148,17 +198,37 @@ bool utterance_suspiciously_short(const struct utterance *u)
 
 /* ---- sound ---- */
 
-utter_status utterance_sound(struct utterance *u, const float **samples, int *n_samples, struct error *e)
+/* Makes room for n tokens that are not told yet; false when there are as many, or the last one is known. */
+static bool wants_ahead(struct ahead *a, int n)
+{
+    a->n -= a->n_told;
+    memmove(a->tokens, a->tokens + a->n_told, (size_t)a->n * sizeof *a->tokens);
+    memmove(a->status, a->status + a->n_told, (size_t)a->n * sizeof *a->status);
+    a->n_told = 0;
+    a->n_wanted = n < MAX_AHEAD ? n : MAX_AHEAD;
+    atomic_store_explicit(&a->enough, false, memory_order_relaxed);
+    return a->n < a->n_wanted && (a->n == 0 || a->status[a->n - 1] == UTTER_OK);
+}
+
+utter_status utterance_sound(struct utterance *u, int n_ahead, const float **samples, int *n_samples, struct error *e)
 {
     const struct generation *g = u->generation;
+    const int n_tokens = u->ended ? g->n_speech : u->n_tokens; /* there may be more already, made ahead */
+    const bool fresh = !u->mel_final && (u->ended || n_tokens > u->mel_tokens);
     utter_status s = UTTER_OK;
-    if (!u->mel_final && (u->ended || g->n_speech > u->mel_tokens)) {
-        s = s3gen_stream_mel(u->s3gen, u->stream, g->speech, g->n_speech, u->ended);
-        u->mel_tokens = g->n_speech;
+    bool forked = false;
+    if (fresh && !u->ended && wants_ahead(&u->ahead, n_ahead)) forked = stream_fork(u->ahead_stream, make_ahead, u);
+    if (fresh) {
+        s = s3gen_stream_mel(u->s3gen, u->stream, g->speech, n_tokens, u->ended);
+        u->mel_tokens = n_tokens;
         u->mel_final = u->ended;
     }
     if (s == UTTER_OK) s = s3gen_stream_wave(u->s3gen, u->stream);
-    if (s < 0) return stream_failure(u, e);
+    if (forked) {
+        atomic_store_explicit(&u->ahead.enough, true, memory_order_relaxed);
+        stream_join(u->ahead_stream);
+    }
+    if (s < 0) return stream_failure(u->stream, e);
     if (s == UTTER_AUDIO) *samples = s3gen_stream_samples(u->s3gen, n_samples);
     return s;
 }

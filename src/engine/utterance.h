@@ -46,8 +46,9 @@ int utterance_tokens(const struct utterance *u); /* made so far */
 bool utterance_truncated(const struct utterance *u);
 bool utterance_suspiciously_short(const struct utterance *u);
 
-/* The next block of sound of the tokens so far. AUDIO: *samples, until the next call; call again. OK: no more before there are
+/* The next block of sound of the tokens so far. Up to n_ahead further tokens are made meanwhile, where a thread can be spared, and
+ * handed out by utterance_token as if it had made them then; all work has ended when this returns. AUDIO: *samples, until the next call; call again. OK: no more before there are
  * more tokens. DONE: no more at all. */
-utter_status utterance_sound(struct utterance *u, const float **samples, int *n_samples, struct error *e);
+utter_status utterance_sound(struct utterance *u, int n_ahead, const float **samples, int *n_samples, struct error *e);
 
 #endif

@@ -11,6 +11,9 @@ static utter_model *model;
 static utter_request request; /* speaks `whole` */
 static struct sound whole;
 static double whole_ms;
+static utter_request chunked; /* in chunks, with tokens made beside sound */
+static struct sound chunks;
+static double chunks_ms;
 
 static double now_ms(void)
 {
@@ -44,6 +47,13 @@ static int set_up(void **state)
     const double start = now_ms();
     whole = speak_fresh(model, &request);
     whole_ms = now_ms() - start;
+    chunked = request;
+    chunked.max_tokens = 20;
+    chunked.stream = UTTER_STREAM_ON;
+    chunked.stream_first_chunk_tokens = 6;
+    chunked.stream_chunk_tokens = 5;
+    chunks = speak_fresh(model, &chunked);
+    chunks_ms = now_ms() - start - whole_ms;
     return 0;
 }
 
@@ -51,6 +61,7 @@ static int tear_down(void **state)
 {
     (void)state;
     free(whole.samples);
+    free(chunks.samples);
     utter_model_close(&model);
     return 0;
 }
@@ -187,10 +198,10 @@ static void *canceller_main(void *arg)
 }
 
 /* Runs to the end or the cancel; after CANCELLED nothing else may come (C-6, V-7). */
-static utter_status run_against(utter_task *t, struct canceller *c)
+static utter_status run_against(utter_task *t, const utter_request *r, struct canceller *c)
 {
     pthread_t thread;
-    assert_int_equal(utter_task_start(t, &request), UTTER_OK);
+    assert_int_equal(utter_task_start(t, r), UTTER_OK);
     if (c->flag) assert_int_equal(utter_task_set_cancel_flag(t, c->flag), UTTER_OK);
     assert_int_equal(pthread_create(&thread, NULL, canceller_main, c), 0);
     const utter_status s = step_to_end(t, NULL);
@@ -212,10 +223,18 @@ static void a_storm_of_cancels(void **state)
     int n_cancelled = 0;
     for (int i = 0; i < rounds; i++) {
         random = random * 1664525u + 1013904223u;
-        struct canceller c = {t, i % 2 ? &flag : NULL, whole_ms * 1.1 * (double)(random >> 8) / 16777216.0, -1};
+        const bool in_chunks = i / 2 % 2;
+        const double when = (double)(random >> 8) / 16777216.0;
+        struct canceller c = {t, i % 2 ? &flag : NULL, (in_chunks ? chunks_ms : whole_ms) * 1.1 * when, -1};
         flag = 0;
-        n_cancelled += run_against(t, &c) == UTTER_CANCELLED;
-        assert_unharmed(t);
+        n_cancelled += run_against(t, in_chunks ? &chunked : &request, &c) == UTTER_CANCELLED;
+        if (i / 4 % 2) {
+            struct sound again = speak_on(t, &chunked);
+            assert_same_sound(chunks, again);
+            free(again.samples);
+        } else {
+            assert_unharmed(t);
+        }
     }
     utter_task_free(&t);
     assert_true(n_cancelled >= rounds / 4);

@@ -139,6 +139,47 @@ static void streamed_chunks_join_to_a_whole(void **state)
     utter_task_free(&t);
 }
 
+/* Tokens made beside sound are those that are made after it: at any number of threads, in chunks of any size, also where the piece ends
+ * among them; one token is told a step. */
+static void pipelining_changes_nothing(void **state)
+{
+    (void)state;
+    const int first[] = {6, 11}, later[] = {4, 17};
+    for (int i = 0; i < 2; i++) {
+        struct sound serial = {0};
+        for (int threads = 1; threads <= 3; threads++)
+            for (int pipelined = 0; pipelined < 2; pipelined++) {
+                utter_model *m = open_mini(threads);
+                utter_task *t = new_task(m);
+                utter_request r = request_for(m, "One sentence in chunks. And another one.");
+                r.max_tokens = 40;
+                r.stream = UTTER_STREAM_ON;
+                r.stream_first_chunk_tokens = first[i];
+                r.stream_chunk_tokens = later[i];
+                r.stream_serial = !pipelined;
+                utter_progress p = {.struct_size = sizeof p};
+                int told = 0;
+                utter_status s;
+                assert_int_equal(utter_task_start(t, &r), UTTER_OK);
+                do {
+                    s = utter_task_step(t, &p);
+                    assert_true(s >= 0 && p.tokens_generated <= told + 1);
+                    told = p.tokens_generated;
+                } while (s != UTTER_DONE);
+                struct sound sound = read_sound(t);
+                if (serial.samples) {
+                    assert_same_sound(serial, sound);
+                    free(sound.samples);
+                } else {
+                    serial = sound;
+                }
+                utter_task_free(&t);
+                utter_model_close(&m);
+            }
+        free(serial.samples);
+    }
+}
+
 /* ---- two tasks at once ---- */
 
 struct worker {
@@ -159,6 +200,11 @@ static void two_tasks_on_one_model(void **state)
     struct worker w[2] = {{.request = request_for(model, "I am the one.")},
                           {.request = request_for(model, "And I am another, with more to say.")}};
     struct sound alone[2];
+    for (int i = 0; i < 2; i++) { /* in chunks: both want a thread for their next tokens */
+        w[i].request.max_tokens = 24;
+        w[i].request.stream = UTTER_STREAM_ON;
+        w[i].request.stream_first_chunk_tokens = w[i].request.stream_chunk_tokens = 7;
+    }
     for (int i = 0; i < 2; i++) alone[i] = speak_fresh(model, &w[i].request);
     for (int round = 0; round < 3; round++) {
         pthread_t threads[2];
@@ -224,6 +270,7 @@ int main(void)
         cmocka_unit_test(prompt_batches_do_not_matter),
         cmocka_unit_test(pieces_follow_each_other_with_silence_between),
         cmocka_unit_test(streamed_chunks_join_to_a_whole),
+        cmocka_unit_test(pipelining_changes_nothing),
         cmocka_unit_test(two_tasks_on_one_model),
         cmocka_unit_test(two_models_load_at_once),
         cmocka_unit_test(many_short_texts),

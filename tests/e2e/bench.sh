@@ -6,6 +6,9 @@ begin "every part reports"
 run 0 "$UTTER" bench load s3gen hift -m "$BUILD/mini" --runs 1
 for part in load s3gen hift; do prints "$part"; done
 
+begin "the first sound"
+run 0 "$UTTER" bench first -m "$BUILD/mini" --runs 1; prints "2 steps, whole prompt"; prints "1 step, 50 of its tokens"; prints "of which tokens"
+
 begin "cancel reports every stage, by the call and by the flag, and what listening costs"
 run 0 "$UTTER" bench cancel -m "$BUILD/mini" --samples 4
 for stage in load voice prompt decode encoder "flow step 1 of 2" "flow step 2 of 2" vocoder "a sentence" "cost of listening"; do prints "$stage"; done

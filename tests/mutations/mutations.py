@@ -44,6 +44,13 @@ MUTATIONS = [
      "    if (cancel_poll(f->cancel)) return (size_t)-1;\n", "")),
     ("M-9c", "who waits for a lock never polls", "src/base/cancel.c", "while (!cancel_poll(c))", "while (true)",
      "unit/test-base", {}),
+    ("M-9d", "a step does not wait for the tokens beside its sound", "src/base/pool.c",
+     "    while (atomic_load(&p->loan) != LOAN_ENDED) pthread_cond_wait(&p->loan_ended, &p->sleep_lock);\n", "",
+     "unit/test-base", {}),
+    ("M-9e", "tokens beside sound never poll", "src/device/cpu/cpu.c", "        if (cancel_poll(s->cancel)) return false;\n        fn(arg, tile, 0);",
+     "        fn(arg, tile, 0);", "unit/test-device", {}),
+    ("M-16b", "tokens made ahead survive a cancelled run", "src/engine/utterance.c", "    u->ahead.n = u->ahead.n_told = 0;\n    stream_clear", "    stream_clear",
+     "api/test-api_cancel", {}),
     ("M-16", "an utterance goes on with the stream that a cancel broke", "src/engine/utterance.c", "    stream_clear(u->stream);\n", "",
      "api/test-api_cancel", {}),
     ("M-17", "the sound's state survives a cancelled run", "src/engine/utterance.c",
@@ -74,7 +81,7 @@ def replace(folder, name, old, new):
 
 
 def build(folder):
-    return run(["cmake", "--build", "build", "--target", "test-base", "test-clip", "test-text", "test-api_contract", "test-api_cancel", "test-api_determinism"], folder)
+    return run(["cmake", "--build", "build", "--target", "test-base", "test-device", "test-clip", "test-text", "test-api_contract", "test-api_cancel", "test-api_determinism"], folder)
 
 
 def test(folder, program, environment):
@@ -96,7 +103,7 @@ def main(wanted):
                 sys.exit(result.stdout)
         if build(folder).returncode:
             sys.exit("the unchanged source does not build")
-        for program in ("unit/test-base", "unit/test-clip", "unit/test-text", "api/test-api_contract", "api/test-api_cancel", "api/test-api_determinism"):
+        for program in ("unit/test-base", "unit/test-device", "unit/test-clip", "unit/test-text", "api/test-api_contract", "api/test-api_cancel", "api/test-api_determinism"):
             if test(folder, program, {"UTTER_TIMING": "1"}).returncode:
                 sys.exit(f"{program} is red before anything was changed")
         for name, what, file, old, new, program, environment, *more in MUTATIONS:

@@ -1,5 +1,6 @@
 /* base: half floats, random streams, arena, pool and cancel. */
 #include <math.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -123,6 +124,52 @@ static void pool_stops_at_the_next_tile(void **state)
     pool_destroy(&p);
 }
 
+struct loan {
+    atomic_int met, at_end;
+};
+
+/* Ends only when a job of the same pool runs meanwhile. */
+static void wait_for_a_job(void *arg)
+{
+    struct loan *l = arg;
+    while (!atomic_load(&l->met)) sched_yield();
+    for (int i = 0; i < 1000; i++) sched_yield(); /* so that who does not wait for the end is caught */
+    atomic_store(&l->at_end, 1);
+}
+
+static void meet(void *arg, int tile, int worker)
+{
+    (void)worker;
+    struct loan *l = arg;
+    if (tile == 3) atomic_store(&l->met, 1);
+}
+
+static void a_lent_worker_works_beside_the_others(void **state)
+{
+    (void)state;
+    struct pool *p;
+    struct loan l = {0};
+    assert_int_equal(pool_create(&p, 1, NULL), UTTER_OK);
+    assert_false(pool_lend(p, wait_for_a_job, &l)); /* nobody to lend */
+    pool_destroy(&p);
+    for (int threads = 2; threads <= 4; threads++) {
+        assert_int_equal(pool_create(&p, threads, NULL), UTTER_OK);
+        for (int round = 0; round < 20; round++) {
+            atomic_store(&l.met, 0);
+            atomic_store(&l.at_end, 0);
+            assert_true(pool_lend(p, wait_for_a_job, &l));
+            assert_false(pool_lend(p, wait_for_a_job, &l)); /* lent already */
+            assert_true(pool_run(p, NULL, 9, meet, &l));
+            pool_take_back(p);
+            assert_int_equal(atomic_load(&l.at_end), 1);
+            atomic_int seen[37] = {0};
+            assert_true(pool_run(p, NULL, 37, count_tile, seen)); /* and is back at the jobs */
+            for (int i = 0; i < 37; i++) assert_int_equal(atomic_load(&seen[i]), 1);
+        }
+        pool_destroy(&p);
+    }
+}
+
 struct waiting {
     struct cancel cancel;
     pthread_mutex_t lock;
@@ -210,6 +257,7 @@ int main(void)
         cmocka_unit_test(pool_runs_every_tile_once),
         cmocka_unit_test(pool_stops_at_the_next_tile),
         cmocka_unit_test(cancel_ends_waiting_for_a_lock),
+        cmocka_unit_test(a_lent_worker_works_beside_the_others),
         cmocka_unit_test(cancel_latches),
         cmocka_unit_test(map_refuses_what_is_no_file),
         cmocka_unit_test(blocks_read_as_specified),

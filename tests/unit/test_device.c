@@ -848,6 +848,49 @@ static void resident_weights_are_the_same(void **state)
         }
 }
 
+struct forked {
+    struct stream *s;
+    struct array out, x;
+};
+
+static void double_it(void *arg)
+{
+    struct forked *f = arg;
+    op_add(f->s, f->out, 2, f->x, 0, (struct array){0});
+}
+
+/* Two streams at once: each computes what it would alone, and each sees its own cancel, before its first tile too. */
+static void forked_streams_work_side_by_side(void **state)
+{
+    (void)state;
+    struct cancel cancel = {0};
+    struct forked f = {.x = random_array(300, 200)};
+    struct array mine = stream_array(stream, 300, 200);
+    assert_int_equal(stream_create(&f.s, device, &cancel, 1 << 20, NULL), UTTER_OK);
+    assert_int_equal(device_array(&f.out, device, 300, 200, NULL), UTTER_OK);
+    for (int cancelled = 0; cancelled < 2; cancelled++) {
+        stream_clear(f.s);
+        op_fill(stream, f.out, 7);
+        if (cancelled) cancel_request(&cancel);
+        const bool forked = stream_fork(f.s, double_it, &f);
+        assert_int_equal(forked, device_threads(device) > 1);
+        op_add(stream, mine, 3, f.x, 0, (struct array){0});
+        if (forked)
+            stream_join(f.s);
+        else
+            double_it(&f);
+        assert_int_equal(stream_status(f.s), cancelled ? UTTER_CANCELLED : UTTER_OK);
+        assert_int_equal(stream_status(stream), UTTER_OK);
+        for (int r = 0; r < 300; r++)
+            for (int c = 0; c < 200; c++) {
+                assert_true(at(f.out, r, c) == (cancelled ? 7 : 2 * at(f.x, r, c)));
+                assert_true(at(mine, r, c) == 3 * at(f.x, r, c));
+            }
+    }
+    stream_destroy(&f.s);
+    device_array_free(device, &f.out);
+}
+
 static void a_cancel_latches(void **state)
 {
     (void)state;
@@ -1029,6 +1072,7 @@ int main(void)
         TEST(failures_latch),
         TEST(resident_weights_are_the_same),
         TEST(a_cancel_latches),
+        TEST(forked_streams_work_side_by_side),
         TEST(threads_do_not_change_bytes),
         TEST(parameters_become_floats),
         TEST(levels_are_named),

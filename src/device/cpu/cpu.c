@@ -133,14 +133,39 @@ int device_threads(const struct device *d)
     return pool_threads(d->pool);
 }
 
+bool stream_fork(struct stream *s, void (*fn)(void *), void *arg)
+{
+    s->alone = true;
+    if (pool_lend(s->device->pool, fn, arg)) return true;
+    s->alone = false;
+    return false;
+}
+
+void stream_join(struct stream *s)
+{
+    pool_take_back(s->device->pool);
+    s->alone = false;
+}
+
+static bool run_alone(struct stream *s, int n_tiles, pool_tile_fn *fn, void *arg)
+{
+    for (int tile = 0; tile < n_tiles; tile++) {
+        if (cancel_poll(s->cancel)) return false;
+        fn(arg, tile, 0);
+    }
+    return !cancel_poll(s->cancel);
+}
+
 void cpu_run(struct stream *s, int n_tiles, pool_tile_fn *fn, void *arg)
 {
-    if (!pool_run(s->device->pool, s->cancel, n_tiles, fn, arg)) stream_fail(s, UTTER_CANCELLED);
+    if (s->alone ? !run_alone(s, n_tiles, fn, arg) : !pool_run(s->device->pool, s->cancel, n_tiles, fn, arg))
+        stream_fail(s, UTTER_CANCELLED);
 }
 
 void cpu_run_in_shares(struct stream *s, int n_tiles, pool_tile_fn *fn, void *arg)
 {
-    if (!pool_run_in_shares(s->device->pool, s->cancel, n_tiles, fn, arg)) stream_fail(s, UTTER_CANCELLED);
+    if (s->alone ? !run_alone(s, n_tiles, fn, arg) : !pool_run_in_shares(s->device->pool, s->cancel, n_tiles, fn, arg))
+        stream_fail(s, UTTER_CANCELLED);
 }
 
 /* ---- parameters ------------------------------------------------------------------------------------------------- */

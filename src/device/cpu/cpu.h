@@ -33,6 +33,7 @@ struct stream {
     struct arena scratch;
     utter_status status;
     struct error error;
+    bool alone; /* inside stream_fork: its tiles run on the thread that issues the op */
 };
 
 /* Keys lie in panels of kernels.panel positions, each [width][panel], so that the scores of neighbouring positions come

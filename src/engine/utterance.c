@@ -32,8 +32,9 @@ struct utterance {
     struct s3gen_stream *s3gen;
     struct utterance_options options;
     const utter_voice *voice;
-    int n_tokens;   /* made so far, the silence at the end not counted */
-    int mel_tokens; /* how many the mel was computed for */
+    uint64_t computed_voice; /* serial of the voice whose whole prompt the T3 state holds, 0 for none */
+    int n_tokens;            /* made so far, the silence at the end not counted */
+    int mel_tokens;          /* how many the mel was computed for */
     bool ended, mel_final;
 };
 
@@ -95,6 +96,16 @@ static utter_status begin_tokens(struct utterance *u, const int32_t *ids, size_t
     return generation_begin(u->generation, &g, e);
 }
 
+/* The voice's rows that the utterance before computed need not be computed again to be kept. */
+static utter_status keep_rows(struct utterance *u, const utter_voice *voice, struct error *e)
+{
+    const bool there = u->computed_voice == voice->kept->serial;
+    u->computed_voice = 0;
+    if (!there || !u->options.keep_prefix || voice_prefix(voice)) return UTTER_OK;
+    const utter_status s = voice_keep_prefix(voice, u->t3, u->stream, e);
+    return s < 0 ? s : UTTER_OK;
+}
+
 utter_status utterance_begin(struct utterance *u, const char *text, const utter_voice *voice,
                              const struct utterance_options *o, struct error *e)
 {
@@ -108,7 +119,8 @@ utter_status utterance_begin(struct utterance *u, const char *text, const utter_
     char *normal = NULL;
     int32_t *ids = NULL;
     size_t n = 0, n_ids = 0;
-    utter_status s = punc_norm(&normal, &n, PUNC_NORM_TURBO, text, strlen(text), e);
+    utter_status s = keep_rows(u, voice, e);
+    if (s == UTTER_OK) s = punc_norm(&normal, &n, PUNC_NORM_TURBO, text, strlen(text), e);
     if (s == UTTER_OK) s = tokenizer_encode(u->model->tokenizer, normal, n, &ids, &n_ids, e);
     if (s == UTTER_OK) s = begin_tokens(u, ids, n_ids, e);
     mem_free(ids);
@@ -131,6 +143,7 @@ utter_status utterance_prompt(struct utterance *u, int max_rows, struct error *e
 {
     const utter_status s = t3_gpt2_prefill(u->t3, u->stream, max_rows);
     if (s < 0) return stream_failure(u->stream, e);
+    if (s == UTTER_DONE) u->computed_voice = u->voice->kept->serial;
     if (s == UTTER_DONE && u->options.keep_prefix) return voice_keep_prefix(u->voice, u->t3, u->stream, e);
     return s;
 }

@@ -1,5 +1,7 @@
 #include "engine/voice.h"
 
+#include <stdatomic.h>
+
 #include "base/mem.h"
 
 utter_status voice_create(utter_voice **out, const struct utter_model *m, struct error *e)
@@ -11,7 +13,9 @@ utter_status voice_create(utter_voice **out, const struct utter_model *m, struct
         *out = NULL;
         return error_set(e, UTTER_OUT_OF_MEMORY, "no memory for a voice");
     }
+    static atomic_uint_least64_t voices;
     v->model = m;
+    v->kept->serial = atomic_fetch_add(&voices, 1) + 1;
     pthread_mutex_init(&v->kept->lock, NULL);
     return UTTER_OK;
 }

@@ -26,6 +26,7 @@ struct utter_voice {
 struct kept_prefix {
     pthread_mutex_t lock; /* guards `prefix` until it is set */
     struct t3_gpt2_prefix *prefix;
+    uint64_t serial; /* unlike every other voice's of this process; an address may be used again */
 };
 
 /* A voice without conditionals, for its maker to fill. */

@@ -66,6 +66,35 @@ static void history_does_not_matter(void **state)
     utter_task_free(&t);
 }
 
+static int prompt_steps(utter_task *t, const utter_request *r)
+{
+    utter_progress p = {.struct_size = sizeof p, .state = UTTER_STATE_PROMPT};
+    int n = 0;
+    assert_int_equal(utter_task_start(t, r), UTTER_OK);
+    for (; p.state == UTTER_STATE_PROMPT; n++) assert_true(utter_task_step(t, &p) >= 0);
+    assert_int_equal(step_to_end(t, &p), UTTER_DONE);
+    return n;
+}
+
+/* What the first utterance computed of the voice's prompt serves the second one, and the sound is the same. */
+static void the_voice_is_computed_once(void **state)
+{
+    (void)state;
+    utter_model *m = open_mini(2);
+    utter_task *t = new_task(m);
+    const utter_request r = request_for(m, "Once.");
+    const int first = prompt_steps(t, &r);
+    struct sound a = read_sound(t);
+    assert_int_equal(prompt_steps(t, &r), 1);
+    struct sound b = read_sound(t);
+    assert_true(first > 1);
+    assert_same_sound(a, b);
+    free(a.samples);
+    free(b.samples);
+    utter_task_free(&t);
+    utter_model_close(&m);
+}
+
 /* How the prompt is cut into batches does not change it. */
 static void prompt_batches_do_not_matter(void **state)
 {
@@ -267,6 +296,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_number_of_threads),
         cmocka_unit_test(history_does_not_matter),
+        cmocka_unit_test(the_voice_is_computed_once),
         cmocka_unit_test(prompt_batches_do_not_matter),
         cmocka_unit_test(pieces_follow_each_other_with_silence_between),
         cmocka_unit_test(streamed_chunks_join_to_a_whole),

@@ -85,6 +85,30 @@ static void a_b_a(void **state)
     assert_null(b);
 }
 
+/* One task, voices that come and go, often at the same address: nothing of a freed one is taken for the next one's. */
+static void voices_come_and_go(void **state)
+{
+    (void)state;
+    utter_task *t = new_task(model);
+    struct sound expected[2] = {speak_as(model, alices), {0}};
+    for (int i = 0; i < 6; i++) {
+        utter_voice *v = voice_of(model, i % 2 ? bob : alice, NULL);
+        utter_request r = request_for(model, "A voice of my own.");
+        r.voice = v;
+        struct sound s = speak_on(t, &r);
+        if (i == 1)
+            expected[1] = s;
+        else {
+            assert_same_sound(expected[i % 2], s);
+            free(s.samples);
+        }
+        utter_voice_free(&v);
+    }
+    assert_false(same(expected[0], expected[1]));
+    free(expected[0].samples), free(expected[1].samples);
+    utter_task_free(&t);
+}
+
 static void the_same_at_any_number_of_threads(void **state)
 {
     (void)state;
@@ -278,6 +302,7 @@ static void findings_tell(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_b_a),
+                                       cmocka_unit_test(voices_come_and_go),
                                        cmocka_unit_test(the_same_at_any_number_of_threads),
                                        cmocka_unit_test(saved_and_loaded),
                                        cmocka_unit_test(shared_by_threads),

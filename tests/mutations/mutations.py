@@ -51,6 +51,8 @@ MUTATIONS = [
      "        fn(arg, tile, 0);", "unit/test-device", {}),
     ("M-16b", "tokens made ahead survive a cancelled run", "src/engine/utterance.c", "    u->ahead.n = u->ahead.n_told = 0;\n    stream_clear", "    stream_clear",
      "api/test-api_cancel", {}),
+    ("M-17b", "a voice is known by its address", "src/engine/voice.c", "v->kept->serial = atomic_fetch_add(&voices, 1) + 1;",
+     "v->kept->serial = voices + 1;", "api/test-api_voice", {}),
     ("M-16", "an utterance goes on with the stream that a cancel broke", "src/engine/utterance.c", "    stream_clear(u->stream);\n", "",
      "api/test-api_cancel", {}),
     ("M-17", "the sound's state survives a cancelled run", "src/engine/utterance.c",
@@ -81,7 +83,7 @@ def replace(folder, name, old, new):
 
 
 def build(folder):
-    return run(["cmake", "--build", "build", "--target", "test-base", "test-device", "test-clip", "test-text", "test-api_contract", "test-api_cancel", "test-api_determinism"], folder)
+    return run(["cmake", "--build", "build", "--target", "test-base", "test-device", "test-clip", "test-text", "test-api_contract", "test-api_cancel", "test-api_determinism", "test-api_voice"], folder)
 
 
 def test(folder, program, environment):
@@ -103,7 +105,7 @@ def main(wanted):
                 sys.exit(result.stdout)
         if build(folder).returncode:
             sys.exit("the unchanged source does not build")
-        for program in ("unit/test-base", "unit/test-device", "unit/test-clip", "unit/test-text", "api/test-api_contract", "api/test-api_cancel", "api/test-api_determinism"):
+        for program in ("unit/test-base", "unit/test-device", "unit/test-clip", "unit/test-text", "api/test-api_contract", "api/test-api_cancel", "api/test-api_determinism", "api/test-api_voice"):
             if test(folder, program, {"UTTER_TIMING": "1"}).returncode:
                 sys.exit(f"{program} is red before anything was changed")
         for name, what, file, old, new, program, environment, *more in MUTATIONS:

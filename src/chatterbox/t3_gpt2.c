@@ -269,13 +269,13 @@ static void block_forward(struct t3_gpt2_state *st, struct stream *s, int layer,
     const int width = t3->width;
     if (st->moves) move_layer(b, s);
     op_layer_norm(s, norm, x, b->ln_1_gain, b->ln_1_bias, 1e-5f, ACT_NONE);
-    op_linear(s, qkv, norm, b->c_attn, (struct epilogue){0});
+    op_linear(s, qkv, norm, b->c_attn, (struct epilogue){.bytes = true});
     op_attention_cached(s, norm, array_cols(qkv, 0, width), array_cols(qkv, width, width),
                         array_cols(qkv, 2 * width, width), st->kv, layer, st->row, t3->n_heads, 0.125f);
-    op_linear(s, x, norm, b->c_proj, (struct epilogue){.residual = x});
+    op_linear(s, x, norm, b->c_proj, (struct epilogue){.residual = x, .bytes = true});
     op_layer_norm(s, norm, x, b->ln_2_gain, b->ln_2_bias, 1e-5f, ACT_NONE);
-    op_linear(s, hidden, norm, b->mlp_c_fc, (struct epilogue){.act = ACT_GELU_TANH});
-    op_linear(s, x, hidden, b->mlp_c_proj, (struct epilogue){.residual = x});
+    op_linear(s, hidden, norm, b->mlp_c_fc, (struct epilogue){.act = ACT_GELU_TANH, .bytes = true});
+    op_linear(s, x, hidden, b->mlp_c_proj, (struct epilogue){.residual = x, .bytes = true});
     observe(st->observer, x, "h.%d", layer);
 }
 

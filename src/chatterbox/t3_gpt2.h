@@ -22,7 +22,7 @@ enum {
     T3_STOP_SPEECH = 6562,
     T3_HEAD_DIM = 64,
     T3_MAX_BATCH_ROWS = 256,  /* what a batch of the prompt holds at most */
-    T3_MIN_BATCH_ROWS = 16,   /* and at least, for products of fewer rows may round otherwise */
+    T3_MIN_BATCH_ROWS = 32,   /* and at least, for products of fewer than 16 rows may round otherwise */
     T3_RESIDENT_AFTER = 64,   /* decode steps, 2.5 s of speech: see t3_gpt2_prefill */
     T3_STEPS_A_TEXT_TOKEN = 6 /* to expect: English has some 4 tokens and 25 steps a second */
 };

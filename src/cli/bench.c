@@ -72,7 +72,9 @@ static int by_value(const void *a, const void *b)
 /* The least seconds that the measured limits allow for this work; 0 when nothing was counted or measured. */
 static double floor_seconds(const struct bench *b, const struct work *w)
 {
-    const double rate = w->narrow && b->limits.bf16_ops > 0 ? b->limits.bf16_ops : b->limits.f32_ops;
+    const double rate = w->int8 && b->limits.int8_ops > 0     ? b->limits.int8_ops
+                        : w->narrow && b->limits.bf16_ops > 0 ? b->limits.bf16_ops
+                                                              : b->limits.f32_ops;
     if (rate <= 0) return 0;
     const double compute = w->ops / rate, memory = w->bytes / b->limits.read_bytes;
     return compute > memory ? compute : memory;
@@ -111,8 +113,9 @@ utter_status bench_time(struct bench *b, const struct work *w, bench_fn *run, vo
 {
     double seconds[BENCH_MAX_RUNS];
     for (int i = -1; i < b->runs; i++) {
+        utter_status status = w->before ? w->before(arg) : UTTER_OK;
         const double start = seconds_now(b);
-        utter_status status = run(arg);
+        if (status == UTTER_OK) status = run(arg);
         if (status >= 0 && *b->interrupt) status = error_set(&b->error, UTTER_CANCELLED, "interrupted");
         if (status < 0) return status;
         if (i >= 0) seconds[i] = seconds_now(b) - start;

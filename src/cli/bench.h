@@ -28,17 +28,20 @@ struct bench {
     struct error error;
 };
 
+typedef utter_status bench_fn(void *arg);
+
 struct work {
     const char *part, *name;
+    bench_fn *before; /* every run, with the same argument, not timed; or NULL */
     double ops;       /* multiply and add count as two; 0: not counted */
     double bytes;     /* that must come from memory; 0: not counted */
     bool narrow;      /* operations may be bf16 */
+    bool int8;        /* or int8 */
     double per;       /* > 1: times are divided by this, for example tokens */
     const char *unit; /* of one: "token"; NULL: "run" */
 };
 
 /* Times `run(arg)` and reports it. A run that does not return OK ends the benchmark with its status. */
-typedef utter_status bench_fn(void *arg);
 utter_status bench_time(struct bench *b, const struct work *w, bench_fn *run, void *arg);
 
 /* Reports what was timed elsewhere: b->runs times in seconds, which it sorts. */

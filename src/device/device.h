@@ -185,6 +185,7 @@ struct epilogue {
     float scale;              /* 0 means 1 */
     struct array residual;    /* [rows][out], optional; may be out itself */
     bool exact;               /* float32 products in PRECISION_FAST too */
+    bool bytes; /* PRECISION_FAST: x may be rounded to blocks of 8 bits where weights are, as a few rows always are */
 };
 
 /* out[t][n] = sum over k, c of x[t * stride + k * dilation - pad][c] * W[k][n][c]; rows outside x read as zero; out.rows

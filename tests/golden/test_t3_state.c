@@ -28,6 +28,8 @@ static int32_t text[N_TEXT], prompt[N_PROMPT];
 static float speaker[256];
 static const struct t3_gpt2_voice voice = {speaker, prompt, N_PROMPT};
 
+static enum precision precision;
+
 static int group_setup(void **state)
 {
     (void)state;
@@ -66,7 +68,8 @@ static int group_teardown(void **state)
 static void rig_open(struct rig *r, int n_threads, int n_positions)
 {
     *r = (struct rig){0};
-    assert_int_equal(device_create_cpu(&r->device, &(struct device_options){.n_threads = n_threads}, &e), UTTER_OK);
+    const struct device_options o = {.n_threads = n_threads, .precision = precision};
+    assert_int_equal(device_create_cpu(&r->device, &o, &e), UTTER_OK);
     assert_int_equal(stream_create(&r->stream, r->device, &r->cancel, (size_t)1 << 30, &e), UTTER_OK);
     r->binder = (struct binder){.checkpoint = ck, .device = r->device, .error = &e};
     assert_int_equal(t3_gpt2_load(&r->t3, &r->binder), UTTER_OK);
@@ -118,7 +121,8 @@ static void nothing_but_the_request_decides(void **state)
     rig_open(&r, 1, 1000);
     float *reference = speak(&r, &voice, NULL, N_TEXT, 0);
     assert_int_equal(t3_gpt2_prefix_create(&prefix, r.st, r.stream, &e), UTTER_OK);
-    assert_same(speak(&r, &voice, NULL, N_TEXT, 17), reference);
+    for (int rows = T3_MIN_BATCH_ROWS; rows < N_PROMPT; rows += 5)
+        assert_same(speak(&r, &voice, NULL, N_TEXT, rows), reference);
     assert_same(speak(&r, &voice, NULL, N_TEXT, 1), reference);
     assert_same(speak(&r, &voice, prefix, N_TEXT, 0), reference);  /* copied */
     assert_same(speak(&r, &voice, prefix, N_TEXT, 20), reference); /* still held */
@@ -212,14 +216,20 @@ static void two_states_share_a_network_and_a_prefix(void **state)
 static void moving_the_weights_changes_nothing(void **state)
 {
     (void)state;
+    enum { FEW = (T3_RESIDENT_AFTER - 1) / T3_STEPS_A_TEXT_TOKEN - 1 }; /* text tokens that do not move them */
     struct rig r;
     rig_open(&r, 2, 1000);
-    float *reference = speak(&r, &voice, NULL, N_TEXT, 0);
-    for (int i = 0; i < T3_RESIDENT_AFTER; i++) assert_int_equal(t3_gpt2_decode(r.st, r.stream, i), UTTER_OK);
-    assert_same(speak(&r, &voice, NULL, N_TEXT, 0), reference);
-    assert_same(speak(&r, &voice, NULL, N_TEXT, 0), reference);
+    float *few = speak(&r, &voice, NULL, FEW, 0);
+    for (int i = 0; i < T3_RESIDENT_AFTER + 10; i++) assert_int_equal(t3_gpt2_decode(r.st, r.stream, i), UTTER_OK);
+    assert_same(speak(&r, &voice, NULL, FEW, 0), few); /* a layer a step */
+    float *many = speak(&r, &voice, NULL, N_TEXT, 0);
     rig_close(&r);
-    free(reference);
+    rig_open(&r, 1, 1000);
+    assert_same(speak(&r, &voice, NULL, N_TEXT, 17), many); /* by the prompt */
+    assert_same(speak(&r, &voice, NULL, FEW, 0), few);
+    rig_close(&r);
+    free(few);
+    free(many);
 }
 
 int main(void)
@@ -229,6 +239,9 @@ int main(void)
         cmocka_unit_test(limits_are_refused_not_read),        cmocka_unit_test(two_states_share_a_network_and_a_prefix),
         cmocka_unit_test(moving_the_weights_changes_nothing),
     };
-    return cmocka_run_group_tests_name("t3_state", tests, group_setup, group_teardown) +
-           cmocka_run_group_tests_name("t3_state q8_0", tests, blocks_setup, group_teardown);
+    int failed = 0;
+    for (precision = PRECISION_F32; precision <= PRECISION_FAST; precision++)
+        failed += cmocka_run_group_tests_name("t3_state", tests, group_setup, group_teardown) +
+                  cmocka_run_group_tests_name("t3_state q8_0", tests, blocks_setup, group_teardown);
+    return failed;
 }

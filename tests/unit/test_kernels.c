@@ -227,13 +227,14 @@ static struct weight group(const struct weight *w)
     return g;
 }
 
-static run_product run_rows, run_tiles_bf16;
+static run_product run_rows, run_tiles_bf16, run_tiles_int8;
 
 /* Who reads grouped weights. */
 static bool reads_groups(run_product *run, enum dtype type)
 {
     return run == run_rows         ? dtype_block(type) == 1 /* product_rows_q8 has the others */
            : run == run_tiles_bf16 ? fast.product_tile_bf16 != NULL
+           : run == run_tiles_int8 ? fast.product_tile_int8 != NULL
                                    : true;
 }
 
@@ -323,38 +324,74 @@ static void test_finish_inputs(void)
     test_sum_inputs();
 }
 
-static struct quantized_row quantize(const struct cpu_kernels *k, const float *x, int n, int offset)
+/* Rows of [n], a row's blocks one after the other or side by side with those of the others. */
+static struct quantized_row *quantize(const struct cpu_kernels *k, const float *x, ptrdiff_t x_stride, int rows, int n,
+                                      int offset, bool side_by_side)
 {
-    struct quantized_row q = {(int8_t *)bytes_of((size_t)n) + 1, floats_of((size_t)n / 32), bytes_of((size_t)n)};
-    k->quantize_row(&q, x, n, offset);
+    const int per_row = n / 32, row = side_by_side ? 1 : per_row;
+    struct quantized_row *q = calloc((size_t)rows, sizeof *q);
+    int8_t *bytes = (int8_t *)bytes_of((size_t)(rows * n)) + 1;
+    float *scales = floats_of((size_t)(rows * per_row));
+    int32_t *starts = bytes_of((size_t)(rows * per_row) * sizeof *starts);
+    for (int r = 0; r < rows; r++) {
+        q[r] =
+            (struct quantized_row){bytes + r * row * 32, scales + r * row, starts + r * row, side_by_side ? rows : 1};
+        k->quantize_row(&q[r], x + r * x_stride, n, offset);
+    }
     return q;
 }
 
 static void test_quantize_row(void)
 {
-    const int n = 32 * between(1, 20);
-    float *x = floats_of((size_t)n);
+    const int n = 32 * between(1, 20), rows = between(1, 3);
+    const bool side_by_side = coin();
+    float *x = floats_of((size_t)(rows * n));
     if (coin()) memset(x, 0, 32 * sizeof *x);
-    struct quantized_row a = quantize(&plain, x, n, 16), b = quantize(&fast, x, n, 16);
-    for (int i = 0; i < n; i++)
-        if (a.q[i] != b.q[i] || a.scale[i / 32] != b.scale[i / 32] || a.start[i / 32] != b.start[i / 32])
-            FAIL("value %d: expected %d, found %d", i, a.q[i], b.q[i]);
+    struct quantized_row *a = quantize(&plain, x, n, rows, n, 16, side_by_side),
+                         *b = quantize(&fast, x, n, rows, n, 16, side_by_side);
+    for (int i = 0; i < rows * n; i++)
+        if (a->q[i] != b->q[i] || a->scale[i / 32] != b->scale[i / 32] || a->start[i / 32] != b->start[i / 32])
+            FAIL("value %d: expected %d, found %d", i, a->q[i], b->q[i]);
+    free(a);
+    free(b);
+}
+
+static int offset_of(enum dtype type)
+{
+    return type == DTYPE_Q8_0 ? 128 : type == DTYPE_Q5_0 ? 16 : 8;
 }
 
 static void run_rows_q8(const struct cpu_kernels *k, const struct product *p)
 {
-    struct quantized_row rows[4];
-    for (int r = 0; r < p->rows; r++)
-        rows[r] = quantize(&plain, p->x + r * p->x_stride, p->w->in,
-                           p->w->type == DTYPE_Q8_0   ? 128
-                           : p->w->type == DTYPE_Q5_0 ? 16
-                                                      : 8);
+    struct quantized_row *rows = quantize(&plain, p->x, p->x_stride, p->rows, p->w->in, offset_of(p->w->type), false);
     k->product_rows_q8(p, rows, 0, p->rows, 0, p->w->out);
+    free(rows);
 }
 
 static void test_product_rows_q8(void)
 {
     check_product(random_product(true, 4, false, types[3 + below(3)]), run_rows_q8);
+}
+
+/* A level without this kernel is compared with itself. */
+static void run_tiles_int8(const struct cpu_kernels *k, const struct product *p)
+{
+    const bool has = k->product_tile_int8 != NULL;
+    const struct weight g = !has || p->w->grouped ? *p->w : group(p->w);
+    struct quantized_row *x = quantize(&plain, p->x, p->x_stride, p->rows, g.in, offset_of(g.type), true);
+    const int cut = below(p->rows + 1);
+    for (int c = 0; has && c < g.out; c += k->panel) {
+        const int n = g.out - c < k->panel ? g.out - c : k->panel;
+        k->product_tile_int8(p, group_of(&g, c), g.type, x, 0, cut, c, n);
+        k->product_tile_int8(p, group_of(&g, c), g.type, x, cut, p->rows - cut, c, n);
+    }
+    if (!has) product_rows_q8_scalar(p, x, 0, p->rows, 0, g.out);
+    free(x);
+}
+
+static void test_product_tile_int8(void)
+{
+    check_product(random_product(true, 40, false, types[3 + below(3)]), run_tiles_int8);
 }
 
 /* ---- bf16: the same roundings on both sides, so only the order of sums differs ---- */
@@ -876,6 +913,7 @@ static void run_at_every_level(void (*test)(void))
     }
 CPU_KERNELS(X)
 CPU_BF16_KERNELS(X)
+CPU_INT8_KERNELS(X)
 #undef X
 
 int main(int argc, char **argv)
@@ -884,7 +922,7 @@ int main(int argc, char **argv)
     if (argc > 2) rounds = atoi(argv[2]);
     const struct CMUnitTest tests[] = {
 #define X(name, params) cmocka_unit_test(name##_matches),
-        CPU_KERNELS(X) CPU_BF16_KERNELS(X)
+        CPU_KERNELS(X) CPU_BF16_KERNELS(X) CPU_INT8_KERNELS(X)
 #undef X
     };
     return cmocka_run_group_tests_name("kernels", tests, NULL, NULL);

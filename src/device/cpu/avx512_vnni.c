@@ -9,6 +9,7 @@
 #include "device/cpu/simd/math.inc"
 #include "device/cpu/simd/epilogue.inc"
 #include "device/cpu/simd/quantized.inc"
+#include "device/cpu/simd/int8.inc"
 
 static void spin_int8(int64_t rounds, float *sink)
 {
@@ -25,5 +26,6 @@ static void spin_int8(int64_t rounds, float *sink)
 void cpu_kernels_avx512_vnni(struct cpu_kernels *k)
 {
     k->product_rows_q8 = product_rows_q8_avx512_vnni;
+    k->product_tile_int8 = product_tile_int8_avx512_vnni;
     k->spin_int8 = spin_int8;
 }

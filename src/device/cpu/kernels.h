@@ -57,6 +57,7 @@ struct quantized_row {
     int8_t *q;
     float *scale; /* per block, |x| max / 127 */
     int32_t *start;
+    int step; /* from a block to the row's next; 1, or the number of rows, whose blocks b then lie side by side */
 };
 
 /* softmax(scale * scores) v for one head and some queries. Keys are panels of `panel` positions: key j, channel c of
@@ -156,6 +157,12 @@ struct source {
     X(narrow_pairs, (const float *x, ptrdiff_t stride, int n, int columns, uint32_t *pairs))                           \
     X(attention_tile_bf16, (const struct attention *a, int head, int query, int n, float *scratch))
 
+/* The same for block types, where activations may be 8 bits, too (struct epilogue), and the level has more of these products:
+ * columns [col, col + n_cols) at `groups`, q8_0 or q4_0; x: row 0 of all rows, whose blocks lie side by side. */
+#define CPU_INT8_KERNELS(X)                                                                                            \
+    X(product_tile_int8, (const struct product *p, const unsigned char *groups, enum dtype type,                       \
+                          const struct quantized_row *x, int row, int n_rows, int col, int n_cols))
+
 /* What the machine can do at most (device_measure). A round of spin_* is SPIN_CHAINS multiply-adds of whole vectors that only
  * depend on their own last: f32: `lanes` of them, bf16: twice, int8: four times as many. read_memory reads whole cache lines.
  * sink gets something, so that nothing is optimised away. */
@@ -193,6 +200,7 @@ struct cpu_kernels {
 #define X(name, params) void(*name) params;
     CPU_KERNELS(X)
     CPU_BF16_KERNELS(X) /* NULL where products are faster in float */
+    CPU_INT8_KERNELS(X) /* NULL likewise */
     CPU_LIMIT_KERNELS(X)
 #undef X
 };

@@ -27,8 +27,9 @@ struct job {
     int tile_rows, tile_cols, n_col_tiles, n_tiles;
     float *scratch; /* scratch_floats for each worker */
     size_t scratch_floats;
-    const struct quantized_row *quantized;
-    bool few;
+    struct quantized_row *quantized;
+    bool few, int8;
+    enum dtype type; /* of grouped weights */
     float *packed;
     /* PRECISION_FAST: x as bf16, its row `lowest` first */
     uint16_t *narrow;
@@ -49,6 +50,18 @@ static int max_int(int a, int b)
     return a > b ? a : b;
 }
 
+/* The groups of some columns, which weights that are not grouped are laid out for here. */
+static const unsigned char *groups_of(const struct job *j, int col, int n_cols, float *scratch)
+{
+    const struct weight *w = j->p->w;
+    if (w->grouped) return group_of(w, col);
+    struct weight part = *w;
+    part.data = group_of(w, col); /* rows are as long either way */
+    part.out = n_cols;
+    j->kernels->group(&part, 0, ceil_div(n_cols, j->kernels->lanes), (unsigned char *)scratch);
+    return (const unsigned char *)scratch;
+}
+
 static void run_tile(void *arg, int tile, int worker)
 {
     const struct job *j = arg;
@@ -56,7 +69,10 @@ static void run_tile(void *arg, int tile, int worker)
     const int row = tile / j->n_col_tiles * j->tile_rows, col = tile % j->n_col_tiles * j->tile_cols;
     const int n_rows = min_int(j->tile_rows, p->rows - row), n_cols = min_int(j->tile_cols, p->w->out - col);
     float *scratch = j->scratch + (size_t)worker * j->scratch_floats;
-    if (j->quantized)
+    if (j->int8)
+        j->kernels->product_tile_int8(p, groups_of(j, col, n_cols, scratch), j->type, j->quantized, row, n_rows, col,
+                                      n_cols);
+    else if (j->quantized)
         j->kernels->product_rows_q8(p, j->quantized + row, row, n_rows, col, n_cols);
     else if (j->narrow)
         j->kernels->product_tile_bf16(p, j->narrow + (p->x_first - j->lowest) * j->narrow_stride, j->narrow_stride, row,
@@ -89,24 +105,34 @@ static void cut_into_tiles(struct job *j)
     j->n_tiles = ceil_div(p->rows, j->tile_rows) * j->n_col_tiles;
 }
 
-/* The rows of x as 8-bit blocks, [rows] of them, in the stream's scratch. */
-static const struct quantized_row *quantize_rows(struct stream *s, const struct product *p)
+enum { QUANTIZED_ROWS = 4 }; /* of a tile */
+
+static void quantize_tile(void *arg, int tile, int worker)
 {
-    const size_t rows = (size_t)p->rows, blocks = (size_t)p->w->in / 32;
-    float *memory =
-        cpu_scratch(s, rows * (sizeof(struct quantized_row) / sizeof(float) + blocks + blocks + blocks * 8));
-    if (!memory) return NULL;
-    const int offset = p->w->type == DTYPE_Q8_0 ? 128 : p->w->type == DTYPE_Q5_0 ? 16 : 8;
-    struct quantized_row *q = (struct quantized_row *)memory;
-    float *scales = memory + rows * sizeof *q / sizeof(float);
+    (void)worker;
+    const struct job *j = arg;
+    const struct product *p = j->p;
+    const int first = tile * QUANTIZED_ROWS, end = min_int(first + QUANTIZED_ROWS, p->rows);
+    const int offset = j->type == DTYPE_Q8_0 ? 128 : j->type == DTYPE_Q5_0 ? 16 : 8;
+    for (int t = first; t < end; t++)
+        j->kernels->quantize_row(&j->quantized[t], p->x + (p->x_first + t * p->row_step) * p->x_stride, p->w->in,
+                                 offset);
+}
+
+/* The rows of x as 8-bit blocks, in the stream's scratch: one after the other, or blocks side by side for product_tile_int8. */
+static void quantize_input(struct stream *s, struct job *j)
+{
+    const size_t rows = (size_t)j->p->rows, blocks = (size_t)j->p->w->in / 32;
+    const size_t row = j->int8 ? 1 : blocks, step = j->int8 ? rows : 1; /* in blocks */
+    float *memory = cpu_scratch(s, rows * (sizeof *j->quantized / sizeof(float) + blocks + blocks + blocks * 8));
+    if (!memory) return;
+    j->quantized = (struct quantized_row *)memory;
+    float *scales = memory + rows * sizeof *j->quantized / sizeof(float);
     int32_t *starts = (int32_t *)(scales + rows * blocks);
     int8_t *bytes = (int8_t *)(starts + rows * blocks);
-    for (size_t t = 0; t < rows; t++) {
-        q[t] = (struct quantized_row){bytes + t * blocks * 32, scales + t * blocks, starts + t * blocks};
-        s->device->kernels.quantize_row(&q[t], p->x + (p->x_first + (int)t * p->row_step) * p->x_stride, p->w->in,
-                                        offset);
-    }
-    return q;
+    for (size_t t = 0; t < rows; t++)
+        j->quantized[t] = (struct quantized_row){bytes + t * row * 32, scales + t * row, starts + t * row, (int)step};
+    cpu_run(s, ceil_div(j->p->rows, QUANTIZED_ROWS), quantize_tile, j);
 }
 
 static void sum_lane(void *arg, int tile, int worker)
@@ -177,13 +203,14 @@ static void narrow_input(struct stream *s, struct job *j)
     if (j->narrow) cpu_run(s, ceil_div(j->n_narrow, j->narrow_rows), narrow_tile, j);
 }
 
-static void run_product(struct stream *s, struct product *p, bool exact)
+static void run_product(struct stream *s, struct product *p, const struct epilogue *e)
 {
     if (p->rows <= 0 || s->status != UTTER_OK) return;
     struct device *d = s->device;
     const size_t mark = stream_mark(s);
-    struct job j = {.p = p, .kernels = &d->kernels};
+    struct job j = {.p = p, .kernels = &d->kernels, .type = p->w->type};
     const bool inside = p->x_first >= 0 && p->x_first + (p->rows - 1) * p->row_step < p->x_rows;
+    const bool fast = d->precision == PRECISION_FAST && !e->exact, blocks = dtype_block(p->w->type) == 32;
     j.few = p->taps == 1 && inside && (p->rows <= FEW_ROWS || p->w->out < FEW_ROWS);
     if (j.few && p->w->in_out && p->rows <= FEW_ROWS) {
         run_inputs(s, &j);
@@ -192,11 +219,12 @@ static void run_product(struct stream *s, struct product *p, bool exact)
     }
     j.few &= !p->w->in_out;
     cut_into_tiles(&j);
-    if (j.few && dtype_block(p->w->type) == 32 && p->rows <= FEW_ROWS && !(j.quantized = quantize_rows(s, p))) return;
+    j.int8 = fast && e->bytes && blocks && !j.few && p->taps == 1 && inside && d->kernels.product_tile_int8;
+    if (j.int8 && !p->w->grouped && j.type == DTYPE_Q5_0) j.type = DTYPE_Q8_0; /* what group() makes of it */
+    if (j.int8 || (blocks && p->rows <= FEW_ROWS && j.few)) quantize_input(s, &j);
     if (!j.few && p->w->in_out) pack_all(s, &j, p);
     const bool pays = p->rows >= MIN_NARROW_ROWS && p->w->out >= d->kernels.lanes && p->taps > 0;
-    if (s->status == UTTER_OK && d->precision == PRECISION_FAST && !exact && d->kernels.product_tile_bf16 && pays)
-        narrow_input(s, &j);
+    if (s->status == UTTER_OK && fast && !j.int8 && d->kernels.product_tile_bf16 && pays) narrow_input(s, &j);
     if (s->status != UTTER_OK) return;
     j.scratch_floats = (product_scratch(&d->kernels, p) + 15) & ~(size_t)15;
     j.scratch = cpu_scratch(s, j.scratch_floats * (size_t)pool_threads(d->pool));
@@ -251,7 +279,7 @@ void cpu_conv1d(struct stream *s, struct array out, struct array x, const struct
     p.row_step = max_int(shape.stride, 1);
     p.tap_step = max_int(shape.dilation, 1);
     p.x_first = -shape.pad;
-    run_product(s, &p, e->exact);
+    run_product(s, &p, e);
 }
 
 /* out[o] takes x[i] by tap kk = o + pad - i * stride. For the outputs of phase r = (o + pad) % stride these are the taps
@@ -272,6 +300,6 @@ void cpu_conv_transpose1d(struct stream *s, struct array out, struct array x, co
         p.out_stride *= stride;
         if (p.residual) p.residual += (ptrdiff_t)first * p.residual_stride;
         p.residual_stride *= stride;
-        run_product(s, &p, e->exact);
+        run_product(s, &p, e);
     }
 }

@@ -96,10 +96,13 @@ void quantize_row_scalar(const struct quantized_row *out, const float *x, int n,
         float largest = 0;
         for (int i = 0; i < 32; i++) largest = fmaxf(largest, fabsf(x[i]));
         const float inverse = largest > 0 ? 127 / largest : 0;
-        for (int i = 0; i < 32; i++) out->q[32 * b + i] = (int8_t)rintf(x[i] * inverse);
-        out->scale[b] = largest / 127;
-        out->start[b] = 0;
-        for (int i = 0; i < 32; i++) out->start[b] -= offset * out->q[32 * b + i];
+        const int at = b * out->step;
+        out->scale[at] = largest / 127;
+        out->start[at] = 0;
+        for (int i = 0; i < 32; i++) {
+            out->q[32 * at + i] = (int8_t)rintf(x[i] * inverse);
+            out->start[at] -= offset * out->q[32 * at + i];
+        }
     }
 }
 
@@ -114,8 +117,8 @@ void product_rows_q8_scalar(const struct product *p, const struct quantized_row 
                 float block[32];
                 double dot = 0;
                 read_weights_scalar(w, (size_t)n, 32 * b, 32, block);
-                for (int i = 0; i < 32; i++) dot += (double)block[i] * x[t].q[32 * b + i];
-                sum += dot * (double)x[t].scale[b];
+                for (int i = 0; i < 32; i++) dot += (double)block[i] * x[t].q[32 * b * x[t].step + i];
+                sum += dot * (double)x[t].scale[b * x[t].step];
             }
             store(p, row + t, n, sum);
         }

@@ -22,7 +22,7 @@ static const struct option options[] = {
     {"-t, --threads", "N", OPTION_INTEGER, AT(threads), 1, 256, .help = "Threads. Default: one a core."},
     {"--cpu", "auto|scalar|avx2|avx512|neon", OPTION_CHOICE, AT(cpu),
      .help = "Which instructions to use. Default: the best there are."},
-    {"--precision", "f32|fast", OPTION_CHOICE, AT(precision), .help = "fast: bf16 products where the CPU has them."},
+    {"--precision", "f32|fast", OPTION_CHOICE, AT(precision), .help = "fast: bf16 and 8-bit products where the CPU has them."},
     {"-n, --runs", "N", OPTION_INTEGER, AT(runs), 1, BENCH_MAX_RUNS,
      .help = "Measured runs of each piece of work, after one to warm up. Default: 5."},
     {"--samples", "N", OPTION_INTEGER, AT(samples), 2, 100000,

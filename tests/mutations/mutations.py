@@ -88,9 +88,9 @@ def build(folder):
 
 def test(folder, program, environment):
     try:
-        return run([f"build/tests/{program.split('/')[0]}/{program.split('/')[1]}"], folder, env={**os.environ, **environment}, timeout=300)
+        return run([f"build/tests/{program.split('/')[0]}/{program.split('/')[1]}"], folder, env={**os.environ, **environment}, timeout=100)
     except subprocess.TimeoutExpired as e:
-        return subprocess.CompletedProcess(e.cmd, 124, "[  FAILED  ] no end after 300 s\n")
+        return subprocess.CompletedProcess(e.cmd, 124, "[  FAILED  ] no end after 100 s\n")
 
 
 def main(wanted):

@@ -45,7 +45,8 @@ class _Request(ctypes.Structure):
                 ("top_p", c_float), ("min_p", c_float), ("temperature", c_float), ("repetition_penalty", c_float),
                 ("exaggeration", c_float), ("cfg_weight", c_float), ("cfm_steps", c_int32), ("stream", c_int32),
                 ("stream_first_chunk_tokens", c_int32), ("stream_chunk_tokens", c_int32), ("stream_context_tokens", c_int32),
-                ("sentence_silence", c_float), ("drop_pulled", c_int32)]
+                ("sentence_silence", c_float), ("drop_pulled", c_int32), ("stream_first_prompt_tokens", c_int32),
+                ("stream_serial", c_int32)]
 
 
 class _Progress(ctypes.Structure):

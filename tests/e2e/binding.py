@@ -21,6 +21,10 @@ with utter.Model() as model:
 
     chunks = list(model.stream("Hello.", seed=0, stream_first_chunk_tokens=6, stream_chunk_tokens=8))
     assert len(chunks) > 1 and sum(map(len, chunks)) == len(whole.samples)
+    serial = model.stream("Hello.", seed=0, stream_first_chunk_tokens=6, stream_chunk_tokens=8, stream_serial=1)
+    assert list(serial) == chunks
+    short = model.stream("Hello.", seed=0, stream_first_chunk_tokens=6, stream_chunk_tokens=8, stream_first_prompt_tokens=9)
+    assert list(short) != chunks
 
     with model.stream("One sentence. Another sentence. A third one. A fourth.") as stream:
         for chunk in stream:

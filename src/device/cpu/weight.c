@@ -243,7 +243,7 @@ static void move_weight(struct stream *s, struct weight *w)
 void weight_make_resident(struct stream *s, struct weight *w)
 {
     if (s->status != UTTER_OK || !s->device->huge_pages || !w->in_file_map || w->resident) return;
-    pthread_mutex_lock(&s->device->resident_lock);
+    if (!stream_lock(s, &s->device->resident_lock)) return;
     if (!w->resident) move_weight(s, w);
     pthread_mutex_unlock(&s->device->resident_lock);
 }

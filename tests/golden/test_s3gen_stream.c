@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chatterbox/flow_encoder.h"
 #include "chatterbox/hift.h"
 #include "chatterbox/s3gen.h"
 #include "tools/hashfill.h"
@@ -311,13 +312,55 @@ static void test_edges(void **state)
     s3gen_stream_free(&st);
 }
 
+static size_t resident_bytes(void)
+{
+    unsigned long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (f && fscanf(f, "%*u %lu", &pages) != 1) pages = 0;
+    if (f) fclose(f);
+    return pages * 4096;
+}
+
+/* What an encoder keeps is bounded by its classes of lengths, not by how many lengths come. */
+static void many_lengths_do_not_grow_memory(void **state)
+{
+    (void)state;
+#ifdef __SANITIZE_ADDRESS__
+    const size_t slack = (size_t)320 << 20; /* what was freed is kept aside for a while */
+#else
+    const size_t slack = (size_t)4 << 20;
+#endif
+    enum { LONGEST = 800, LENGTHS = 250 };
+    struct flow_encoder encoder;
+    int32_t ids[LONGEST];
+    for (int i = 0; i < LONGEST; i++) ids[i] = i * 37 % SPEECH_CODES;
+    flow_encoder_load(&encoder, &binder);
+    assert_int_equal(binder_status(&binder), UTTER_OK);
+    size_t before = 0;
+    for (int i = -4; i < LENGTHS; i++) {
+        const int classes[] = {100, 200, 400, LONGEST}, n = i < 0 ? classes[i + 4] : i * 389 % LONGEST + 1;
+        const size_t mark = stream_mark(s);
+        flow_encoder_forward(s, &encoder, stream_array(s, 2 * n, PROMPT_N_MELS), ids, n, NULL);
+        assert_int_equal(stream_wait(s), UTTER_OK);
+        stream_release(s, mark);
+        if (i < 0) before = resident_bytes();
+    }
+    if (before) assert_true(resident_bytes() < before + slack);
+    flow_encoder_free(&encoder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_at_once),       cmocka_unit_test(test_wave_has_no_seams),
-        cmocka_unit_test(test_default_hold_back), cmocka_unit_test(test_mel_of_pieces),
-        cmocka_unit_test(test_bounded_context),   cmocka_unit_test(test_odd_prompt),
-        cmocka_unit_test(test_first_tokens),      cmocka_unit_test(test_edges),
+        cmocka_unit_test(test_two_at_once),
+        cmocka_unit_test(test_wave_has_no_seams),
+        cmocka_unit_test(test_default_hold_back),
+        cmocka_unit_test(test_mel_of_pieces),
+        cmocka_unit_test(test_bounded_context),
+        cmocka_unit_test(test_odd_prompt),
+        cmocka_unit_test(test_first_tokens),
+        cmocka_unit_test(test_edges),
+        cmocka_unit_test(many_lengths_do_not_grow_memory),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -425,7 +425,7 @@ static void check_attention(struct array out, struct array q, struct array k, st
     free(p);
 }
 
-static void check_full_attention(struct stream *s)
+static void check_full_attention(void)
 {
     const struct attention_case cases[] = {
         {1, 1, 1, 16, -1, false}, {33, 50, 2, 64, -1, false},  {70, 70, 3, 16, -1, true},   {5, 33, 1, 256, -1, false},
@@ -437,14 +437,13 @@ static void check_full_attention(struct stream *s)
         struct array kv = random_array(c.n_keys, 2 * width), k = array_cols(kv, 0, width),
                      v = array_cols(kv, width, width);
         struct array pos = random_array(2 * c.n_keys - 1, width), u = random_row(width), w = random_row(width);
-        struct array out = stream_array(s, c.n_queries, width);
+        struct array out = stream_array(stream, c.n_queries, width);
         if (c.relative)
-            op_attention_relative(s, out, q, k, v, pos, u, w, c.n_heads, 0.125f);
+            op_attention_relative(stream, out, q, k, v, pos, u, w, c.n_heads, 0.125f);
         else
-            op_attention(s, out, q, k, v, c.n_heads, 0.125f);
-        assert_string_equal(stream_error(s), "");
+            op_attention(stream, out, q, k, v, c.n_heads, 0.125f);
+        assert_string_equal(stream_error(stream), "");
         check_attention(out, q, k, v, pos, u, w, c, 0.125);
-        stream_clear(s);
         stream_clear(stream);
     }
 }
@@ -452,23 +451,7 @@ static void check_full_attention(struct stream *s)
 static void attention_is_full(void **state)
 {
     (void)state;
-    check_full_attention(stream);
-}
-
-/* bf16 leaves 8 bits; heads of 64 and 256 take that path where the CPU has it. */
-static void fast_attention_is_close(void **state)
-{
-    (void)state;
-    struct device *d;
-    struct stream *s;
-    assert_int_equal(device_create_cpu(&d, &(struct device_options){.n_threads = 2, .precision = PRECISION_FAST}, NULL),
-                     UTTER_OK);
-    assert_int_equal(stream_create(&s, d, NULL, (size_t)1 << 28, NULL), UTTER_OK);
-    accuracy = 2e-3;
-    check_full_attention(s);
-    accuracy = 2e-6;
-    stream_destroy(&s);
-    device_destroy(&d);
+    check_full_attention();
 }
 
 static void attention_survives_large_scores(void **state)
@@ -493,14 +476,15 @@ static struct array random_halves(int rows, int cols)
     return a;
 }
 
-static void cached_attention(enum dtype type)
+static void cached_attention(enum dtype type, int dim)
 {
-    enum { HEADS = 3, DIM = 16, WIDTH = HEADS * DIM, TOTAL = 90, KEPT = 38 };
+    enum { HEADS = 3, TOTAL = 90, KEPT = 38 };
+    const int width = HEADS * dim;
     struct kv_cache *kv, *copy;
-    assert_int_equal(kv_cache_create(&kv, device, type, 2, TOTAL, WIDTH, NULL), UTTER_OK);
+    assert_int_equal(kv_cache_create(&kv, device, type, 2, TOTAL, width, NULL), UTTER_OK);
     assert_int_equal(kv_cache_positions(kv), TOTAL);
-    struct array q = random_array(TOTAL, WIDTH), k = random_halves(TOTAL, WIDTH), v = random_halves(TOTAL, WIDTH);
-    struct array out = stream_array(stream, TOTAL, WIDTH);
+    struct array q = random_array(TOTAL, width), k = random_halves(TOTAL, width), v = random_halves(TOTAL, width);
+    struct array out = stream_array(stream, TOTAL, width);
     const int ends[] = {37, 38, 39, 72, 90};
     for (int i = 0, first = 0; i < 5; first = ends[i++]) {
         const int n = ends[i] - first;
@@ -510,22 +494,22 @@ static void cached_attention(enum dtype type)
                                 first, HEADS, 0.25f);
     }
     assert_int_equal(stream_status(stream), UTTER_OK);
-    check_attention(out, q, k, v, k, k, k, (struct attention_case){TOTAL, TOTAL, HEADS, DIM, 0, false}, 0.25);
+    check_attention(out, q, k, v, k, k, k, (struct attention_case){TOTAL, TOTAL, HEADS, dim, 0, false}, 0.25);
 
     /* A copy of the first positions, in a smaller cache, goes on as the original did, to the bit. */
-    struct array again = stream_array(stream, TOTAL, WIDTH);
-    assert_int_equal(kv_cache_create(&copy, device, type, 2, KEPT + 1, WIDTH, NULL), UTTER_OK);
+    struct array again = stream_array(stream, TOTAL, width);
+    assert_int_equal(kv_cache_create(&copy, device, type, 2, KEPT + 1, width, NULL), UTTER_OK);
     kv_cache_copy(stream, copy, kv, KEPT);
     op_attention_cached(stream, array_rows(again, KEPT, 1), array_rows(q, KEPT, 1), array_rows(k, KEPT, 1),
                         array_rows(v, KEPT, 1), copy, 0, KEPT, HEADS, 0.25f);
     assert_int_equal(stream_status(stream), UTTER_OK);
-    assert_memory_equal(array_rows(again, KEPT, 1).data, array_rows(out, KEPT, 1).data, WIDTH * sizeof(float));
+    assert_memory_equal(array_rows(again, KEPT, 1).data, array_rows(out, KEPT, 1).data, width * sizeof(float));
     kv_cache_copy(stream, copy, kv, KEPT + 2);
     assert_int_equal(stream_status(stream), UTTER_INVALID_ARGUMENT);
     stream_clear(stream);
     kv_cache_destroy(&copy);
 
-    struct array row = random_array(1, WIDTH);
+    struct array row = random_array(1, width);
     op_attention_cached(stream, row, row, row, row, kv, 0, TOTAL, HEADS, 1);
     assert_int_equal(stream_status(stream), UTTER_INVALID_ARGUMENT);
     stream_clear(stream);
@@ -538,8 +522,8 @@ static void cached_attention_grows(void **state)
 {
     (void)state;
     struct kv_cache *kv;
-    cached_attention(DTYPE_F32);
-    cached_attention(DTYPE_F16);
+    cached_attention(DTYPE_F32, 16);
+    cached_attention(DTYPE_F16, 16);
     assert_int_equal(kv_cache_create(&kv, device, DTYPE_F32, 0, 1, 1, NULL), UTTER_INVALID_ARGUMENT);
     assert_int_equal(kv_cache_create(&kv, device, DTYPE_Q8_0, 1, 1, 1, NULL), UTTER_INVALID_ARGUMENT);
     assert_int_equal(kv_cache_create(&kv, device, DTYPE_F16, 1, 4, 24, NULL), UTTER_OK);
@@ -547,6 +531,55 @@ static void cached_attention_grows(void **state)
     op_attention_cached(stream, row, row, row, row, kv, 0, 0, 3, 1);
     assert_int_equal(stream_status(stream), UTTER_INVALID_ARGUMENT);
     kv_cache_destroy(&kv);
+}
+
+/* bf16 leaves 8 bits; heads of 64 and 256 take that path where the CPU has it. */
+static void fast_attention_is_close(void **state)
+{
+    (void)state;
+    struct device *const exact_device = device;
+    struct stream *const exact_stream = stream;
+    assert_int_equal(
+        device_create_cpu(&device, &(struct device_options){.n_threads = 2, .precision = PRECISION_FAST}, NULL),
+        UTTER_OK);
+    assert_int_equal(stream_create(&stream, device, NULL, (size_t)1 << 28, NULL), UTTER_OK);
+    accuracy = 2e-3;
+    check_full_attention();
+    cached_attention(DTYPE_F32, 64);
+    cached_attention(DTYPE_F16, 64);
+    accuracy = 2e-6;
+    stream_destroy(&stream);
+    device_destroy(&device);
+    device = exact_device;
+    stream = exact_stream;
+}
+
+/* A query's result does not depend on how many come with it, nor where a batch ends: to the bit. */
+static void queries_do_not_depend_on_their_batch(void **state)
+{
+    (void)state;
+    enum { TOTAL = 300, WIDTH = 128 };
+    struct array q = random_array(TOTAL, WIDTH), k = random_array(TOTAL, WIDTH), v = random_array(TOTAL, WIDTH);
+    struct array whole = stream_array(stream, TOTAL, WIDTH), parts = stream_array(stream, TOTAL, WIDTH);
+    for (int precision = PRECISION_F32; precision <= PRECISION_FAST; precision++) {
+        struct device *d;
+        struct stream *s;
+        struct kv_cache *kv;
+        const struct device_options o = {.n_threads = 2, .precision = (enum precision)precision};
+        assert_int_equal(device_create_cpu(&d, &o, NULL), UTTER_OK);
+        assert_int_equal(stream_create(&s, d, NULL, (size_t)1 << 28, NULL), UTTER_OK);
+        assert_int_equal(kv_cache_create(&kv, d, DTYPE_F32, 1, TOTAL, WIDTH, NULL), UTTER_OK);
+        op_attention_cached(s, whole, q, k, v, kv, 0, 0, 2, 0.125f);
+        for (int first = 0, n = 17; first < TOTAL; first += n, n = TOTAL - first < 66 ? TOTAL - first : 25)
+            op_attention_cached(s, array_rows(parts, first, n), array_rows(q, first, n), array_rows(k, first, n),
+                                array_rows(v, first, n), kv, 0, first, 2, 0.125f);
+        assert_int_equal(stream_status(s), UTTER_OK);
+        for (int r = 0; r < TOTAL; r++)
+            assert_memory_equal(array_rows(whole, r, 1).data, array_rows(parts, r, 1).data, WIDTH * sizeof(float));
+        kv_cache_destroy(&kv);
+        stream_destroy(&s);
+        device_destroy(&d);
+    }
 }
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
@@ -1060,9 +1093,10 @@ int main(void)
         TEST(transposed_convolutions),
         TEST(epilogues),
         TEST(attention_is_full),
-        TEST(fast_attention_is_close),
         TEST(attention_survives_large_scores),
         TEST(cached_attention_grows),
+        TEST(fast_attention_is_close),
+        TEST(queries_do_not_depend_on_their_batch),
         TEST(rows_are_looked_up),
         TEST(rows_are_normalised),
         TEST(activations_over_their_range),

@@ -356,15 +356,62 @@ static void widen_tile(void *arg, int tile, int worker)
     l->kernels->widen(l->wide_values + (size_t)tile * (size_t)n, l->values + (size_t)tile * (size_t)n, n);
 }
 
-static void use_half_layer(struct stream *s, struct half_layer *l, struct attention *a)
+/* The cache's panels as pairs of bf16 (PRECISION_FAST): keys by channels, values by positions, all heads inside a panel. */
+struct cached_pairs {
+    const struct cpu_kernels *kernels;
+    const unsigned char *keys, *values;
+    enum dtype type;
+    int n, width, n_heads; /* n: positions */
+    uint32_t *key_pairs, *value_pairs;
+    float *scratch; /* a panel for each worker, where the cache is f16 */
+};
+
+static const float *cached_panel(const struct cached_pairs *p, const unsigned char *from, int tile, float *scratch)
 {
-    const int panel = l->kernels->panel, last = l->first + l->k.rows - 1, n_panels = last / panel + 1;
-    cpu_run(s, n_panels - l->first / panel, narrow_tile, l);
-    if (l->k.rows == 1) {
-        a->k16 = l->keys;
-        a->v16 = l->values;
-        return;
-    }
+    const int size = p->kernels->panel * p->width;
+    from += (size_t)tile * (size_t)size * dtype_block_bytes(p->type);
+    if (p->type == DTYPE_F32) return (const float *)(const void *)from;
+    p->kernels->widen(scratch, (const uint16_t *)(const void *)from, size);
+    return scratch;
+}
+
+static void pair_cached_tile(void *arg, int tile, int worker)
+{
+    const struct cached_pairs *p = arg;
+    const struct cpu_kernels *k = p->kernels;
+    const int panel = k->panel, d = p->width / p->n_heads, n = min_int(panel, p->n - tile * panel);
+    const size_t at = (size_t)tile * (size_t)(panel * p->width / 2);
+    float *scratch = p->scratch + (size_t)worker * (size_t)(panel * p->width);
+    const float *keys = cached_panel(p, p->keys, tile, scratch);
+    for (int h = 0; h < p->n_heads; h++)
+        k->narrow_pairs(keys + h * d * panel, panel, d, panel, p->key_pairs + at + h * d * panel / 2);
+    const float *values = cached_panel(p, p->values, tile, scratch);
+    for (int h = 0; h < p->n_heads; h++)
+        k->narrow_pairs(values + h * d * panel, d, n, d, p->value_pairs + at + h * d * panel / 2);
+}
+
+static void narrow_cache(struct stream *s, struct attention *a, const struct kv_cache *kv, int layer, int n_heads)
+{
+    const struct cpu_kernels *k = &s->device->kernels;
+    const size_t n_panels = (size_t)ceil_div(a->n_keys, k->panel), size = (size_t)(k->panel * kv->width);
+    struct cached_pairs p = {.kernels = k,
+                             .keys = kv->keys + kv->layer_bytes * (size_t)layer,
+                             .values = kv->values + kv->layer_bytes * (size_t)layer,
+                             .type = kv->type,
+                             .n = a->n_keys,
+                             .width = kv->width,
+                             .n_heads = n_heads};
+    a->k_pairs = p.key_pairs = (uint32_t *)cpu_scratch(s, n_panels * size / 2);
+    a->v_pairs = p.value_pairs = (uint32_t *)cpu_scratch(s, n_panels * size / 2);
+    a->k_pairs_head = a->v_pairs_head = (ptrdiff_t)k->panel * a->head_dim / 2;
+    a->k_pairs_panel = a->v_pairs_panel = (ptrdiff_t)size / 2;
+    p.scratch = cpu_scratch(s, size * (size_t)pool_threads(s->device->pool));
+    if (s->status == UTTER_OK) cpu_run(s, (int)n_panels, pair_cached_tile, &p);
+}
+
+static void widen_layer(struct stream *s, struct half_layer *l, struct attention *a)
+{
+    const int panel = l->kernels->panel, n_panels = ceil_div(l->first + l->k.rows, panel);
     a->k = l->wide_keys = cpu_scratch(s, (size_t)n_panels * (size_t)(panel * l->k.cols));
     a->v = l->wide_values = cpu_scratch(s, (size_t)n_panels * (size_t)(panel * l->k.cols));
     if (s->status == UTTER_OK) cpu_run(s, n_panels, widen_tile, l);
@@ -393,13 +440,27 @@ void cpu_attention_cached(struct stream *s, struct array out, struct array q, st
                           .out = out.data,
                           .out_stride = out.stride,
                           .scale = scale};
+    const bool narrow = narrow_pays(s->device, &a);
     if (kv->type == DTYPE_F16) {
-        struct half_layer l = {&s->device->kernels, keys, values, k, v, first, n_heads, NULL, NULL};
-        use_half_layer(s, &l, &a);
+        struct half_layer l = {.kernels = &s->device->kernels,
+                               .keys = keys,
+                               .values = values,
+                               .k = k,
+                               .v = v,
+                               .first = first,
+                               .n_heads = n_heads};
+        cpu_run(s, ceil_div(first + k.rows, panel) - first / panel, narrow_tile, &l);
+        if (q.rows == 1) {
+            a.k16 = keys;
+            a.v16 = values;
+        } else if (!narrow) {
+            widen_layer(s, &l, &a);
+        }
     } else {
         pack(s, keys, k, first);
         store_values(values, v, first, panel, n_heads);
     }
+    if (narrow && s->status == UTTER_OK) narrow_cache(s, &a, kv, layer, n_heads);
     if (s->status == UTTER_OK) {
         if (q.rows == 1)
             attend_once(s, &a, n_heads);

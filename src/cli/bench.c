@@ -34,6 +34,10 @@ static const struct option options[] = {
     {"--clock", "wall|cpu", OPTION_CHOICE, AT(clock),
      .help = "cpu: processor time a thread instead of time that passes, for a machine that is busy with other things; "
              "only means something for work that keeps all threads busy."},
+    {"--vs-openblas", NULL, OPTION_SWITCH, AT(vs_openblas),
+     .help = "kernels: OpenBLAS's rate for each product of many rows too, where it was built in."},
+    {"--vs-onednn", NULL, OPTION_SWITCH, AT(vs_onednn),
+     .help = "kernels: oneDNN's, with its weights packed beforehand; in bf16 with --precision fast."},
     {"--json", NULL, OPTION_SWITCH, AT(json), .help = "Print everything as JSON at the end."},
     {0}};
 

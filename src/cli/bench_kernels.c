@@ -3,9 +3,11 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/mem.h"
 #include "base/tensor.h"
+#include "cli/rival.h"
 
 struct kernel_run {
     struct stream *stream;
@@ -111,6 +113,60 @@ static utter_status bench_product(struct bench *b, struct stream *s, const struc
     return status;
 }
 
+struct rival_run {
+    const struct rival *rival;
+    void *state;
+    struct rival_product product;
+};
+
+static utter_status run_rival(void *arg)
+{
+    struct rival_run *r = arg;
+    r->rival->run(r->state, &r->product);
+    return UTTER_OK;
+}
+
+/* The product alone: taps as one long row, without what it takes to gather them, and no activation. */
+static utter_status bench_rival(struct bench *b, const struct rival *rival, const struct product_shape *p)
+{
+    const int in = p->in * p->taps;
+    const size_t n_x = (size_t)p->rows * (size_t)in, n_w = (size_t)p->out * (size_t)in,
+                 n_y = (size_t)p->rows * (size_t)p->out;
+    float *memory = mem_alloc_aligned((n_x + n_w + n_y) * sizeof *memory);
+    if (!memory) return error_set(&b->error, UTTER_OUT_OF_MEMORY, "no memory for a product");
+    for (size_t i = 0; i < n_x + n_w; i++) memory[i] = (float)(i % 17) / 16;
+    struct rival_run r = {.rival = rival,
+                          .product = {.rows = p->rows,
+                                      .in = in,
+                                      .out = p->out,
+                                      .threads = device_threads(b->device),
+                                      .x = memory,
+                                      .w = memory + n_x,
+                                      .y = memory + n_x + n_w,
+                                      .narrow = b->precision && strcmp(b->precision, "fast") == 0}};
+    utter_status status = rival->open(&r.state, &r.product, &b->error);
+    if (status == UTTER_OK) {
+        char name[64];
+        snprintf(name, sizeof name, "%s %s %d x %d -> %d", rival->name, p->name, p->rows, in, p->out);
+        const struct work w = {
+            .part = "kernels", .name = name, .ops = 2.0 * p->rows * in * p->out, .narrow = r.product.narrow};
+        status = bench_time(b, &w, run_rival, &r);
+        rival->close(r.state);
+        nanosleep(&(struct timespec){.tv_nsec = 200000000},
+                  NULL); /* their threads spin for a while, and would disturb */
+    }
+    mem_free(memory);
+    return status;
+}
+
+static utter_status bench_many_rows(struct bench *b, struct stream *s, const struct product_shape *p)
+{
+    utter_status status = bench_product(b, s, p, DTYPE_F32, 1);
+    if (status == UTTER_OK && b->vs_openblas) status = bench_rival(b, &rival_openblas, p);
+    if (status == UTTER_OK && b->vs_onednn) status = bench_rival(b, &rival_onednn, p);
+    return status;
+}
+
 /* The sizes of Chatterbox Turbo: 250 prompt and 153 speech tokens are 403 rows at 25 and 806 at 50 a second, 306 mel frames. */
 static const struct product_shape many_rows[] = {
     {"encoder", 403, 512, 512, 1, 1, ACT_NONE},     {"encoder", 806, 512, 2048, 1, 1, ACT_SILU},
@@ -145,6 +201,7 @@ static utter_status bench_attention(struct bench *b, struct stream *s, const cha
     const struct work w = {.part = "kernels",
                            .name = name,
                            .ops = 2.0 * rows * keys * width * (relative ? 3 : 2),
+                           .narrow = b->precision && strcmp(b->precision, "fast") == 0 && rows >= 16,
                            .bytes = cached_at > 0 ? 2.0 * cached_at * width * sizeof(float) : 0};
     if (status == UTTER_OK) status = bench_time(b, &w, run_attention, &k);
     kv_cache_destroy(&k.kv);
@@ -159,7 +216,7 @@ utter_status bench_kernels(struct bench *b)
     utter_status status = stream_create(&s, b->device, NULL, 0, &b->error);
     if (status != UTTER_OK) return status;
     for (size_t i = 0; i < sizeof many_rows / sizeof *many_rows && status == UTTER_OK; i++)
-        status = bench_product(b, s, &many_rows[i], DTYPE_F32, 1);
+        status = bench_many_rows(b, s, &many_rows[i]);
     for (int i = 1; i < 6 && status == UTTER_OK; i++) status = bench_product(b, s, &many_rows[14], types[i], 1);
     for (int i = 0; i < 6 && status == UTTER_OK; i++) /* 64 of them: 100 to 800 MB */
         status = bench_product(b, s, &(struct product_shape){"decode", 1, 1024, 3072, 1, 1, ACT_NONE}, types[i],

@@ -16,6 +16,7 @@
 #include "chatterbox/hift.h"
 #include "chatterbox/s3gen.h"
 #include "chatterbox/t3_gpt2.h"
+#include "chatterbox/voice.h"
 #include "checkpoint/checkpoint.h"
 #include "text/punc_norm.h"
 #include "text/tokenizer.h"
@@ -304,6 +305,46 @@ static utter_status compare_sound(struct comparison *c)
     return status;
 }
 
+/* ---- making a voice ---------------------------------------------------------------------------------------------------- */
+
+static double same_share(const int32_t *a, const int32_t *b, int n)
+{
+    int same = 0;
+    for (int i = 0; i < n; i++) same += a[i] == b[i];
+    return n ? 100.0 * same / n : 100;
+}
+
+/* The made-up recording as both sides hear it; only for models that can. */
+static utter_status compare_voices(struct comparison *c)
+{
+    struct bench *b = c->bench;
+    struct side *const sides[2] = {&c->f32, &c->fast};
+    struct conds heard[2] = {0};
+    float *samples = NULL;
+    if (!checkpoint_can_clone(c->f32.model.checkpoint)) return UTTER_OK;
+    const struct listen_options o = {.rules = voice_rules_of(checkpoint_variant(c->f32.model.checkpoint))};
+    utter_status status = bench_make_recording(&samples, &b->error);
+    for (int i = 0; status == UTTER_OK && i < 2; i++) {
+        struct bench_model m = {0};
+        status = bench_model_open(&m, b, sides[i]->device, BENCH_LISTENERS);
+        if (status == UTTER_OK)
+            status = listen(&heard[i], m.listeners, sides[i]->stream, samples,
+                            (size_t)BENCH_RECORDING_RATE * BENCH_RECORDING_SECONDS, &o, &b->error);
+        bench_model_close(&m);
+    }
+    if (status == UTTER_OK) {
+        const struct conds *x = &heard[0], *y = &heard[1];
+        figure(c, "voice", "same speech tokens", same_share(x->prompt_tokens, y->prompt_tokens, x->n_prompt_tokens),
+               "%");
+        figure(c, "voice", "cosine of the x-vector", cosine(x->xvector, y->xvector, XVECTOR_SIZE), "");
+        figure(c, "voice", "cosine of the speaker", cosine(x->speaker_emb, y->speaker_emb, SPEAKER_EMB_SIZE), "");
+    }
+    conds_free(&heard[0]);
+    conds_free(&heard[1]);
+    mem_free(samples);
+    return status;
+}
+
 /* ---- both sides -------------------------------------------------------------------------------------------------------- */
 
 static utter_status side_open(struct side *s, struct bench *b, enum precision precision)
@@ -357,6 +398,7 @@ utter_status bench_precision(struct bench *b)
     if (status == UTTER_OK) status = run_flow(&c, &c.fast);
     if (status == UTTER_OK) status = compare_flow(&c);
     if (status == UTTER_OK) status = compare_sound(&c);
+    if (status == UTTER_OK) status = compare_voices(&c);
     generation_free(&c.generation);
     conds_free(&c.voice);
     mem_free(c.text);

@@ -28,9 +28,13 @@ run 0 "$UTTER" bench precision -m "$BUILD/mini" --json
 python3 - <<'EOF' || flunk "$(cat out)"
 import json
 results = {r["name"]: r["value"] for r in json.load(open("out"))["results"]}
-for name in ("t3: cosine of the logits, least", "encoder, to the mel: log-mel cosine", "cfm: log-mel cosine", "vocoder: log-mel cosine"):
+for name in ("t3: cosine of the logits, least", "encoder, to the mel: log-mel cosine", "cfm: log-mel cosine", "vocoder: log-mel cosine", "voice: cosine of the x-vector", "voice: cosine of the speaker"):
     assert 0.99 < results[name] < 1.000001, name
 EOF
+begin "comparisons that were not built in say so"
+"$UTTER" bench kernels --runs 1 --vs-openblas >out 2>err || says "UTTER_BENCH_OPENBLAS"
+"$UTTER" bench kernels --runs 1 --vs-onednn >out 2>err || says "UTTER_BENCH_ONEDNN"
+
 begin "the report as JSON"
 run 0 "$UTTER" bench load t3 -m "$BUILD/mini" --runs 3 --json; prints '"median_ms"'; prints '"read_bytes"'; prints "sampled"
 

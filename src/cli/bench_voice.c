@@ -97,11 +97,9 @@ static utter_status time_stages(struct voice_run *r)
         status = run_once(r, i);
         if (status == UTTER_OK && *b->interrupt) status = error_set(&b->error, UTTER_CANCELLED, "interrupted");
     }
-    const bool narrow = b->precision && strcmp(b->precision, "fast") == 0;
     for (int k = 0; status == UTTER_OK && k < N_STAGES; k++) {
         const double ops = k == TOKENS || k == WHOLE ? 2 * count_tokens(r) : 0;
-        bench_report(b, &(struct work){.part = "voice", .name = stage_names[k], .ops = ops, .narrow = narrow},
-                     r->seconds[k]);
+        bench_report(b, &(struct work){.part = "voice", .name = stage_names[k], .ops = ops}, r->seconds[k]);
     }
     return status;
 }

@@ -50,6 +50,11 @@ const char *stream_error(const struct stream *s)
 {
     return s->error.text;
 }
+void stream_keep_exact(struct stream *s, bool on)
+{
+    s->exact = on;
+}
+
 struct device *stream_device(const struct stream *s)
 {
     return s->device;

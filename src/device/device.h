@@ -116,6 +116,8 @@ const char *stream_error(const struct stream *s); /* what the latched failure wa
 void stream_fail(struct stream *s, utter_status status); /* latches unless already latched */
 void stream_clear(struct stream *s);                     /* after a failure or cancel: OK again, scratch emptied */
 struct device *stream_device(const struct stream *s);
+/* Products and attentions in float32 in PRECISION_FAST too, until it is switched off: for what chooses between tokens. */
+void stream_keep_exact(struct stream *s, bool on);
 
 /* Scratch is a stack: stream_array pushes (contents undefined), stream_release pops everything made after the mark. Rows
  * may lie further apart than cols: a stride of whole KiB would put the same column of many rows into one cache set. */

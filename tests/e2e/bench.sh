@@ -30,6 +30,7 @@ import json
 results = {r["name"]: r["value"] for r in json.load(open("out"))["results"]}
 for name in ("t3: cosine of the logits, least", "encoder, to the mel: log-mel cosine", "cfm: log-mel cosine", "vocoder: log-mel cosine", "voice: cosine of the x-vector", "voice: cosine of the speaker"):
     assert 0.99 < results[name] < 1.000001, name
+assert results["voice: same speech tokens"] == 100
 EOF
 begin "comparisons that were not built in say so"
 "$UTTER" bench kernels --runs 1 --vs-openblas >out 2>err || says "UTTER_BENCH_OPENBLAS"

@@ -134,10 +134,11 @@ static const uint32_t *paired(struct stream *s, struct array x, int n_heads, boo
     return p.pairs;
 }
 
-static bool narrow_pays(const struct device *d, const struct attention *a)
+static bool narrow_pays(const struct stream *s, const struct attention *a)
 {
-    return d->precision == PRECISION_FAST && d->kernels.attention_tile_bf16 && a->head_dim % d->kernels.panel == 0 &&
-           a->n_queries >= MIN_NARROW_QUERIES;
+    const struct device *d = s->device;
+    return d->precision == PRECISION_FAST && !s->exact && d->kernels.attention_tile_bf16 &&
+           a->head_dim % d->kernels.panel == 0 && a->n_queries >= MIN_NARROW_QUERIES;
 }
 
 static void narrow_attention(struct stream *s, struct attention *a, struct array k, struct array v, struct array pos,
@@ -226,7 +227,7 @@ void cpu_attention(struct stream *s, struct array out, struct array q, struct ar
                           .out = out.data,
                           .out_stride = out.stride,
                           .scale = scale};
-    if (narrow_pays(s->device, &a)) {
+    if (narrow_pays(s, &a)) {
         narrow_attention(s, &a, k, v, pos, n_heads);
     } else {
         a.k = packed(s, k, n_heads, &a.k_head);
@@ -440,7 +441,7 @@ void cpu_attention_cached(struct stream *s, struct array out, struct array q, st
                           .out = out.data,
                           .out_stride = out.stride,
                           .scale = scale};
-    const bool narrow = narrow_pays(s->device, &a);
+    const bool narrow = narrow_pays(s, &a);
     if (kv->type == DTYPE_F16) {
         struct half_layer l = {.kernels = &s->device->kernels,
                                .keys = keys,

@@ -31,6 +31,7 @@ struct stream {
     struct device *device;
     struct cancel *cancel;
     struct arena scratch;
+    bool exact; /* stream_keep_exact */
     utter_status status;
     struct error error;
     bool alone; /* inside stream_fork: its tiles run on the thread that issues the op */

@@ -210,7 +210,7 @@ static void run_product(struct stream *s, struct product *p, const struct epilog
     const size_t mark = stream_mark(s);
     struct job j = {.p = p, .kernels = &d->kernels, .type = p->w->type};
     const bool inside = p->x_first >= 0 && p->x_first + (p->rows - 1) * p->row_step < p->x_rows;
-    const bool fast = d->precision == PRECISION_FAST && !e->exact, blocks = dtype_block(p->w->type) == 32;
+    const bool fast = d->precision == PRECISION_FAST && !e->exact && !s->exact, blocks = dtype_block(p->w->type) == 32;
     j.few = p->taps == 1 && inside && (p->rows <= FEW_ROWS || p->w->out < FEW_ROWS);
     if (j.few && p->w->in_out && p->rows <= FEW_ROWS) {
         run_inputs(s, &j);

@@ -5,7 +5,7 @@
 mini=$BUILD/mini
 export XDG_DATA_HOME=$work/data
 voice() { run "$1" "$UTTER" voice "${@:2}"; }
-say() { run "$1" "$UTTER" say -m "$mini" -n 4 --cfm-steps 1 -q "Voice." "${@:2}"; }
+say() { run "$1" "$UTTER" say -s 0 -m "$mini" -n 4 --cfm-steps 1 -q "Voice." "${@:2}"; }
 
 # recording.py NAME SECONDS [what]: a wav of syllables, or of what is wrong with it
 cat >recording.py <<'PY'
@@ -41,7 +41,7 @@ voice 0 list; prints good.voice
 say 1 -v alice.voice -o a.wav; say 1 -v good -o b.wav; same a.wav b.wav
 say 1 --ref-audio good.wav -o c.wav; same a.wav c.wav
 say 1 -o own.wav; cmp -s a.wav own.wav && flunk "the voice does not matter"
-"$UTTER" say -m "$mini" -n 4 --cfm-steps 1 -q "Voice." --ref-audio - -o d.wav <good.wav 2>err; same a.wav d.wav
+"$UTTER" say -s 0 -m "$mini" -n 4 --cfm-steps 1 -q "Voice." --ref-audio - -o d.wav <good.wav 2>err; same a.wav d.wav
 
 begin "the same bytes at any number of threads"
 voice 0 make good.wav -m "$mini" -t 1 -o t1.voice -q; voice 0 make good.wav -m "$mini" -t 3 -o t3.voice -q; same t1.voice t3.voice
@@ -59,7 +59,7 @@ say 1 -v "$mini" -o p.wav; same own.wav p.wav
 begin "a voice is baked into a model, every other tensor as it was"
 run 0 "$UTTER" convert "$mini" -o mini.gguf --type f32 --embedding-type f32 -q
 voice 0 bake mini.gguf alice.voice -o baked.gguf; says "Alice built in"
-run 1 "$UTTER" say -m baked.gguf -n 4 --cfm-steps 1 -q "Voice." -o baked.wav; same a.wav baked.wav
+run 1 "$UTTER" say -s 0 -m baked.gguf -n 4 --cfm-steps 1 -q "Voice." -o baked.wav; same a.wav baked.wav
 python3 - <<'PY' || flunk "tensors differ"
 import struct
 def read(path):

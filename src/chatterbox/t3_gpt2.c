@@ -123,10 +123,10 @@ struct t3_gpt2_state {
     const struct observer *observer;
 };
 
-/* Where weights are rounded to blocks, an f16 cache loses nothing that is left, and a decode step reads much less. */
+/* Where weights are rounded, an f16 cache loses nothing that is left, and a decode step reads much less. */
 static enum dtype cache_type(const struct t3_gpt2 *t3)
 {
-    return dtype_block(weight_type(t3->blocks[0].c_attn)) > 1 ? DTYPE_F16 : DTYPE_F32;
+    return weight_type(t3->blocks[0].c_attn) == DTYPE_F32 ? DTYPE_F32 : DTYPE_F16;
 }
 
 utter_status t3_gpt2_state_create(struct t3_gpt2_state **out, const struct t3_gpt2 *t3, struct device *d,

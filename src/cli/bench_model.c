@@ -154,8 +154,8 @@ static utter_status time_t3(struct bench *b, struct t3_run *r)
                       .bytes = bytes};
     status = bench_time(b, &w, run_prompt, r);
     if (status != UTTER_OK) return status;
-    /* Keys and values of about 493 positions are read too, in f16 where weights are blocks. */
-    const double value = dtype_block(weight_type(r->model->t3->blocks[0].c_attn)) > 1 ? 2 : 4;
+    /* Keys and values of about 493 positions are read too, in f16 unless weights are f32. */
+    const double value = weight_type(r->model->t3->blocks[0].c_attn) == DTYPE_F32 ? 4 : 2;
     const double cache = 2 * (rows + DECODED / 2.0) * width * value * layers;
     w = (struct work){.part = "t3",
                       .name = "token at 418 to 567, sampled",

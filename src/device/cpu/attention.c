@@ -195,7 +195,7 @@ static void attend_once(struct stream *s, const struct attention *a, int n_heads
     j.scratch_floats = round_up(n_heads * (2 + a->head_dim + ATTENTION_PART), 16);
     j.scratch = cpu_scratch(s, j.scratch_floats * (size_t)n_parts);
     if (!j.scratch) return;
-    cpu_run(s, n_parts, attend_tile_once, &j);
+    cpu_run_in_shares(s, n_parts, attend_tile_once, &j);
     if (s->status == UTTER_OK) k->join_parts(a, n_heads, j.scratch, (ptrdiff_t)j.scratch_floats, n_parts);
 }
 

@@ -223,16 +223,21 @@ static utter_status hear(struct conds *c, const struct listeners *l, struct stre
 {
     struct listen_times times = {0};
     const double start = now();
-    stream_keep_exact(s, true); /* in bf16 one token in forty is another one (docs/quality.md), and a voice is made once */
+    stream_keep_exact(s,
+                      true); /* in bf16 one token in forty is another one (docs/quality.md), and a voice is made once */
     hear_tokens(c, l, s, w, o->rules);
     const double after_tokens = now();
-    tell(o, 0.8);
-    campplus_subtract_mean(w->fbank, (int)w->n_fbank);
-    campplus_embed(s, l->campplus, c->xvector, w->fbank, (int)w->n_fbank);
+    if (stream_poll(s) == UTTER_OK) { /* what these do on the host does not stop by itself */
+        tell(o, 0.8);
+        campplus_subtract_mean(w->fbank, (int)w->n_fbank);
+        campplus_embed(s, l->campplus, c->xvector, w->fbank, (int)w->n_fbank);
+    }
     const double after_xvector = now();
-    tell(o, 0.9);
-    voice_encoder_embed(s, l->voice_encoder, c->speaker_emb, w->speaker_mel, (int)w->n_speaker, VE_STEP);
-    tell(o, 1);
+    if (stream_poll(s) == UTTER_OK) {
+        tell(o, 0.9);
+        voice_encoder_embed(s, l->voice_encoder, c->speaker_emb, w->speaker_mel, (int)w->n_speaker, VE_STEP);
+        tell(o, 1);
+    }
     stream_keep_exact(s, false);
     times = (struct listen_times){0, after_tokens - start, after_xvector - after_tokens, now() - after_xvector};
     if (o->times) *o->times = times;

@@ -12,12 +12,13 @@ import torch
 import torch.nn.functional as F
 import torch.utils._python_dispatch
 
-SIZES = dict(t3_dim=384, t3_layers=7, t3_positions=1280, text_vocab=512, enc_dim=256, enc_ff=768, enc_blocks=2,
+SIZES = dict(t3_dim=384, t3_layers=7, t3_positions=1024, text_vocab=512, enc_dim=256, enc_ff=704, enc_blocks=2,
              cfm_ch=192, cfm_heads=3, cfm_blocks=1, cfm_mid=2, hift_ch=256, tok_state=384, tok_layers=4)
 if os.environ.get("VOICE_SIZES"):                      # e.g. {"t3_dim": 128, "t3_layers": 2} for a quick test
     SIZES.update(json.loads(os.environ["VOICE_SIZES"]))
 
 V, START, STOP, SIL = 6561, 6561, 6562, 4299           # speech codes, start, stop, the official code of silence
+PROMPT = 16                                            # tokens of the voice before the text that T3 sees: always as many
 N_PHONES = 178                                         # the teacher's phoneme alphabet; 0 is a pause
 SIL_DIGITS = torch.tensor([(SIL // 3 ** i) % 3 - 1 for i in range(8)]).float()
 
@@ -230,15 +231,16 @@ class Corpus:
 
     Utterances begin and end in silence, so features are computed over the joined sound of many."""
 
-    def __init__(self, folder, parts, device, want=("mel",), seconds=150):
+    def __init__(self, folder, parts, device, want=("mel",), seconds=150, quiet=False):
         import torchaudio
         t0 = time.time()
         tok = build_tokenizer().to(device) if "logmel" in want else None
-        keep = {k: [] for k in ("mel", "logmel", "wav", "phone", "f0")}
+        keep = {k: [] for k in ("mel", "mel2", "logmel", "wav", "phone", "f0")}
         self.device, self.ids, self.len, self.tail = device, [], [], []
         for base in part_paths(folder, parts):
             z = np.load(base + ".npz")
             pcm, ln = np.fromfile(base + ".pcm", np.int16), z["len"].astype(np.int64)
+            twin = np.fromfile(base + ".twin.pcm", np.int16) if "mel2" in want else None
             off = np.concatenate([[0], np.cumsum(ln)])
             self.ids += z["ids"].tolist()
             self.len += ln.tolist()
@@ -247,7 +249,7 @@ class Corpus:
                 keep["phone"].append(torch.from_numpy(z["phone"]).view(-1, 2))
             if "f0" in want:
                 keep["f0"].append(torch.from_numpy(z["f0"].astype(np.float32)).view(-1, 2))
-            if not {"wav", "mel", "logmel"} & set(want):
+            if not {"wav", "mel", "mel2", "logmel"} & set(want):
                 continue
             a = 0
             while a < len(ln):
@@ -259,6 +261,9 @@ class Corpus:
                 w = w.float()[None] / 32768
                 if "mel" in want:
                     keep["mel"].append(mel80(w)[0].T.reshape(n, 160).half())
+                if "mel2" in want:
+                    x = torch.from_numpy(twin[off[a] * 960:off[b] * 960]).to(device).float()[None] / 32768
+                    keep["mel2"].append(mel80(x)[0].T.reshape(n, 160).half())
                 if "logmel" in want:
                     w16 = torchaudio.functional.resample(w, 24000, 16000)
                     x = log_mel_128(tok, w16)[0].T.reshape(n, 512)
@@ -271,6 +276,8 @@ class Corpus:
                 setattr(self, k, torch.cat(v).to(device))
         self.off = np.concatenate([[0], np.cumsum(self.len)])
         self.n = int(self.off[-1])
+        if quiet:
+            return
         print(f"corpus: {len(self.ids)} utterances, {self.n / 25 / 3600:.2f} h, read in {time.time() - t0:.1f} s", flush=True)
 
     @staticmethod
@@ -308,6 +315,12 @@ def to_float(sd):
 
 def load(path, device="cpu"):
     return to_float(torch.load(path, map_location=device))
+
+
+def wait_for(path):
+    while not os.path.exists(path):
+        time.sleep(0.3)
+    return path
 
 
 def save(path, obj):

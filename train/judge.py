@@ -17,7 +17,7 @@ import wave
 import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from make_text import say, say_ord, say_year  # noqa: E402
+from make_text import MONTHS, say, say_ord, say_year  # noqa: E402
 
 SHORT = {"dr": "doctor", "mr": "mister", "mrs": "missus", "prof": "professor", "st": "saint", "ave": "avenue", "kg": "kilograms", "km": "kilometers",
          "kilometres": "kilometers", "colour": "color", "colours": "colors", "harbour": "harbor", "okay": "ok", "grey": "gray", "theatre": "theater",
@@ -33,6 +33,7 @@ def words(s):
     s = re.sub(r"\b(\d{1,2}):(\d\d)\b", lambda m: m[1] + (" " + ("oh " + str(int(m[2])) if m[2][0] == "0" else m[2]) if m[2] != "00" else " o'clock"), s)
     s = re.sub(r"(\d),(\d{3})\b", r"\1\2", s)
     s = re.sub(r"\b(\d+)(st|nd|rd|th)\b", lambda m: say_ord(int(m[1])) if int(m[1]) < 100 else m[0], s)
+    s = re.sub(rf"\b({'|'.join(MONTHS).lower()}) (\d{{1,2}})(?![\d:])", lambda m: f"{m[1]} {say_ord(int(m[2]))}", s)     # "January 8" is said so
     s = re.sub(r"\b([a-z])\.(?=[a-z]\.)", r"\1 ", s)
     s = re.sub(r"\b(1[1-9]\d\d|20[1-9]\d)\b", lambda m: say_year(int(m[1])), s)
     s = re.sub(r"\d+", lambda m: say(int(m[0])) if len(m[0]) < 10 else m[0], s)
@@ -80,16 +81,17 @@ def main():
     ap.add_argument("--show", type=int, default=0)
     ap.add_argument("--json")
     ap.add_argument("--beam", type=int, default=5)
+    ap.add_argument("--threads", type=int, default=1)
     ap.add_argument("dirs", nargs="+")
     a = ap.parse_args()
     from faster_whisper import WhisperModel
     from scipy.signal import resample_poly
-    model = WhisperModel(a.whisper, device="cpu", compute_type="int8", cpu_threads=1)
+    model = WhisperModel(a.whisper, device="cpu", compute_type="int8", cpu_threads=a.threads)
     rows = {l.split("\t")[0]: l.rstrip("\n").split("\t") for l in open(a.text)}
     all_ = {}
     for d in a.dirs:
         res, f0, peak, quiet, secs, kinds = {}, [], 0, [], 0.0, {}
-        names = sorted((f[:-4] for f in os.listdir(d) if f.endswith(".wav") and f[:-4] in rows), key=lambda s: int(s.strip("h")))
+        names = sorted((f[:-4] for f in os.listdir(d) if f.endswith(".wav") and f[:-4] in rows), key=lambda s: int(s.strip("hd")))
         for n in names:
             x, sr = read(os.path.join(d, n + ".wav"))
             y = resample_poly(x, 16000 // np.gcd(16000, sr), sr // np.gcd(16000, sr)).astype(np.float32)

@@ -1,10 +1,11 @@
 """Collect the sentences that the teacher speaks, and those that nothing is trained on.
 
-  python make_text.py --out DIR [--limit 150000]
+  python make_text.py --out DIR [--limit 150000] [--more 110000]
 
 Reads what these Debian packages install (any of them may be missing): wordnet-base, fortunes, bible-kjv,
 dict-devil, wamerican, miscfiles; the rest is made from templates. Writes DIR/text.tsv ("id<TAB>text<TAB>kind") and
-DIR/heldout.tsv (200 sentences of ten kinds, the last column in words), none of whose sentences is in text.tsv.
+DIR/heldout.tsv (200 sentences of nine kinds, the last column in words) and DIR/dev.tsv (52, for choosing settings), none of whose
+sentences is in text.tsv.
 """
 import argparse
 import glob
@@ -256,6 +257,40 @@ def templates(rng, n):
     return [tidy(C(T)()) for _ in range(n)]
 
 
+def figures(rng, n):
+    """Numbers, prices, dates, times and measures in figures, as people write them."""
+    R, C = rng.randint, rng.choice
+    cw = common_words()
+    N = [w for w in cw["n"][:900] if not w.endswith("s")] or ["house", "river", "table", "machine"]
+    num = lambda: C([str(R(0, 12)), str(R(10, 99)), str(R(10, 99)), str(R(100, 999)), str(R(100, 999)), str(R(1000, 9999)), f"{R(1, 999)},{R(0, 999):03d}", f"{R(0, 99)}.{R(0, 9)}"])
+    price = lambda: "$" + C([str(R(1, 99)), f"{R(0, 9)}.{R(0, 99):02d}", f"{R(10, 99)}.{R(0, 99):02d}", f"{R(10, 99)}.{R(0, 99):02d}", f"{R(100, 999)}.{R(0, 99):02d}", f"{R(1, 99)},{R(0, 999):03d}"])
+    def date():
+        m, d, y = C(MONTHS), R(1, 31), C([R(1700, 2040), R(1990, 2035)])
+        sf = {1: "st", 2: "nd", 3: "rd"}.get(d % 10 if d not in (11, 12, 13) else 0, "th")
+        return C([f"{m} {d}{sf}, {y}", f"{m} {d}{sf}", f"{m} {d}, {y}", f"{d} {m} {y}", f"the {d}{sf} of {m}, {y}", f"the {d}{sf} of {m}", f"{m} {y}"])
+    time = lambda: f"{R(1, 12)}:{R(0, 59):02d}" + C(["", "", "", " am", " pm", " a.m.", " p.m."])
+    unit = lambda: C(["kg", "km", "cm", "mm", "percent", "miles", "hours", "minutes", "seconds", "pounds", "feet", "inches", "meters", "degrees", "years", "dollars", "pages", "people"])
+    T = [
+        lambda: f"{C(['There are', 'I saw', 'She sold', 'We need', 'He found', 'They built', 'You have'])} {num()} {C(N)}s and {num()} {C(N)}s.",
+        lambda: f"{C(['The', 'This', 'A', 'Each', 'Her'])} {C(N)} {C(['cost', 'costs', 'is worth', 'was sold for', 'comes to'])} {price()}{C(['.', ' today.', ' altogether.', ' per ' + C(N) + '.'])}",
+        lambda: f"{C(['Pay', 'Send', 'I paid', 'She owes', 'They asked for', 'He saved'])} {price()} {C(['and', 'or', 'for the ' + C(N) + ', not'])} {price()}.",
+        lambda: f"{C(['The', 'Our', 'Their'])} {C(N)} {C(['opens', 'began', 'ended', 'closes', 'was built', 'was signed', 'happened'])} on {date()}.",
+        lambda: f"{C(['From', 'Between'])} {date()} {C(['to', 'and'])} {date()}, {C(['the', 'every'])} {C(N)} {C(['was closed', 'changed', 'stayed the same'])}.",
+        lambda: f"{C(['The', 'My', 'Our', 'Your'])} {C(N)} {C(['starts', 'left', 'leaves', 'ends', 'comes', 'was'])} at {time()} on {C(DAYS)}.".replace("..", "."),
+        lambda: f"{C(['Call', 'Meet', 'Wake', 'Ask'])} {C(['me', 'us', 'them', 'her'])} {C(['at', 'before', 'after'])} {time()} or {time()}.".replace("..", "."),
+        lambda: f"{C(['It', 'The ' + C(N), 'This ' + C(N)])} {C(['is', 'was', 'takes', 'weighs', 'measures'])} {num()} {unit()}{C(['.', ' long.', ' more.', ' in all.'])}",
+        lambda: f"{C(['About', 'Only', 'Over', 'Nearly', 'Exactly'])} {num()}% of the {C(N)}s {C(['are', 'were'])} {C(['new', 'old', 'full', 'closed', 'gone', 'red', 'blue'])}.",
+        lambda: f"{C(['Chapter', 'Page', 'Room', 'Section', 'Line', 'Question', 'Flight', 'Number', 'Version'])} {C([num(), str(R(1, 99)), str(R(1, 9)) + '.' + str(R(0, 20))])} {C(['is about', 'comes after', 'shows', 'has'])} the {C(N)}.",
+        lambda: f"{C(['In', 'Before', 'After', 'Since', 'By'])} {R(1500, 2040)}, {C(['the', 'every', 'no'])} {C(N)} {C(['was', 'had been'])} {C(['rare', 'lost', 'known', 'common', 'sold'])}.",
+        lambda: f"{num()} {C(['plus', 'minus', 'times', 'and', 'or', 'of'])} {num()} {C(['is', 'makes', 'equals'])} {num()}.",
+        lambda: f"{C(['The', 'His', 'Her', 'My'])} {R(1, 40)}{C(['th'])} {C(N)} {C(['was', 'is'])} {C(['the best', 'too late', 'quite good'])}.".replace("1th", "1st").replace("2th", "2nd").replace("3th", "3rd").replace("11st", "11th").replace("12nd", "12th").replace("13rd", "13th"),
+        lambda: f"{C(['Dr.', 'Mr.', 'Mrs.', 'Ms.', 'Prof.', 'St.'])} {C(['Brown', 'Hill', 'Green', 'Smith', 'Jones', 'Miller', 'Young', 'King', 'White', 'Clark'])} {C(['teaches', 'works', 'lives', 'calls', 'arrives', 'sleeps'])} {C(['at', 'until', 'after'])} {time()}.".replace("..", "."),
+        lambda: f"The {C('FBI CIA NASA USA UK EU UN TV PC CEO DNA GPS USB API PDF ATM DVD CD AI IT HR BBC CNN IBM NBA SQL CPU URL XML'.split())} {C(N)} {C(['and', 'or', 'near'])} the {C('FBI CIA NASA USA UK EU UN TV PC CEO DNA GPS USB API PDF ATM DVD CD AI IT HR BBC CNN IBM NBA SQL CPU URL XML'.split())} {C(N)} {C(['failed', 'works', 'is new', 'came back', 'moved'])}.",
+        lambda: f"{C(['She', 'He', 'My friend', 'Mr. King'])} {C(['lives', 'lived', 'works'])} at {R(1, 999)} {C(['Oak', 'Main', 'Park', 'Hill', 'Lake', 'King', 'Church', 'Mill', 'Elm'])} {C(['St.', 'Ave.', 'Street', 'Road', 'Avenue', 'Lane'])}{C([' in ' + str(R(1950, 2030)) + '.', ' for ' + str(R(2, 30)) + ' years.', ' now.'])}",
+    ]
+    return [tidy(C(T)()) for _ in range(n)]
+
+
 def word_lists(rng, n):
     try:
         words = [w.strip() for w in open("/usr/share/dict/american-english") if re.match(r"^[a-z]{2,13}$", w.strip())]
@@ -333,13 +368,14 @@ def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--out", required=True)
     ap.add_argument("--limit", type=int, default=150000)
+    ap.add_argument("--more", type=int, default=110000, help="sentences beyond the first choice: other glosses and verses, figures, word lists")
     a = ap.parse_args()
     rng = random.Random(7)
     ex, gl = wordnet()
     pools = [("wn-example", ex, 60000), ("fortune", fortunes(), 20000), ("devil", devil(), 4000), ("bible", bible(), 10000),
              ("template", templates(rng, 52000), 38000), ("words", word_lists(rng, 11000), 8000), ("wn-gloss", gl, 22000)]
     held = {re.sub(r"[^a-z0-9 ]", "", t.lower()) for t, _, _ in heldout(random.Random(11), dict(plain=[], long=[]))}
-    seen, rows, spare = set(held), [], dict(plain=[], long=[])
+    seen, rows, spare, more = set(held), [], dict(plain=[], long=[]), []
     for name, pool, cap in pools:
         rng.shuffle(pool)
         kept = []
@@ -359,6 +395,7 @@ def main():
             kept = [s for s in kept if s not in drop]
         print(f"{name}: {len(pool)} found, {len(kept)} usable, {min(cap, len(kept))} kept")
         rows += [(name, s) for s in kept[:cap]]
+        more += [(name, s) for s in kept[cap:]]
     long = [s for s in joined(rng, rows, 9000) if len(s) < 330][:8000]
     rows += [("long", s) for s in long]
     rng.shuffle(rows)
@@ -373,6 +410,26 @@ def main():
     with open(os.path.join(a.out, "heldout.tsv"), "w") as f:
         for i, (t, k, w) in enumerate(h):
             f.write(f"h{i}\t{t}\t{k}\t{w}\n")
+    with open(os.path.join(a.out, "dev.tsv"), "w") as f:       # for choosing settings: neither trained on nor held out for the judgement
+        for i, (t, k) in enumerate([(t, "plain") for t in spare["plain"][60:100]] + [(t, "long") for t in spare["long"][20:32]]):
+            f.write(f"d{i}\t{t}\t{k}\t{t}\n")
+    extra = random.Random(15)
+    for name, pool in (("figures", figures(random.Random(13), 20000)), ("words", word_lists(random.Random(14), 12000))):
+        for s in pool:
+            key = re.sub(r"[^a-z0-9 $:.%]", "", s.lower())
+            if key not in seen and good(s):
+                seen.add(key)
+                more.append((name, s))
+    keep = [x for x in more if x[0] in ("figures", "words")]
+    rest = [x for x in more if x[0] not in ("figures", "words")]
+    extra.shuffle(rest)
+    more = (keep + rest)[:a.more]
+    more += [("long", s) for s in joined(extra, more, 8000) if len(s) < 330]
+    extra.shuffle(more)
+    rows += more
+    with open(os.path.join(a.out, "text.tsv"), "a") as f:
+        for i, (k, s) in enumerate(more, len(rows) - len(more)):
+            f.write(f"{i}\t{s}\t{k}\n")
     w = [x for _, s in rows for x in re.findall(r"[a-z']+", s.lower())]
     print(len(rows), "sentences", len(w), "words", len(set(w)), "different", sum(len(s) for _, s in rows), "characters;", len(h), "held out")
 

@@ -1,6 +1,7 @@
 """The teacher speaks: sentences -> 24 kHz audio, phoneme and pitch of each 20 ms, cut to whole tokens (40 ms).
 
   python teacher.py --data DIR --parts 128 --jobs 28           # DIR/text.tsv -> DIR/partNNN.{pcm,npz}
+  ... --twins 24      the first 24 parts also as partNNN.twin.pcm: the same speech with the noise drawn anew
   python teacher.py --data DIR --text heldout.tsv --wavs WAVS   # each sentence as a wav file
   python teacher.py --data DIR --text heldout.tsv --parts 1 --name held   # DIR/held000.{pcm,npz}
 
@@ -42,11 +43,14 @@ def tts():
     return _tts
 
 
-def speak(text, rng):
-    """(samples float32 in whole tokens, phone id of each 20 ms, pitch of each 20 ms, silent tokens at the end) or None."""
+def speak(text, rng, twin=None):
+    """(samples float32 in whole tokens, phone id of each 20 ms, pitch of each 20 ms, silent tokens at the end) or None.
+
+    With a second generator `twin` a fifth value: the same speech, its noise (breath, hiss, the rough part of consonants) drawn
+    from that one."""
     from hibari import dsp
     h = tts()
-    ys, ends, labels, pitch, t = [], [], [], [], 0
+    ys, ends, labels, pitch, t, zs = [], [], [], [], 0, []
     for ps in h.phonemize(text):
         ps = "".join(c for c in ps if c in h.vocab)
         if not ps:
@@ -68,6 +72,8 @@ def speak(text, rng):
         labels.append(np.array([0, *lab, 0]))
         pitch.append(o[5][0])
         ys.append(y)
+        if twin is not None:
+            zs.append(dsp.synth(*[x[0] for x in o[:6]], twin))
         t += len(y)
     if not ys:
         return None
@@ -85,7 +91,11 @@ def speak(text, rng):
     ph = labels[np.minimum(np.searchsorted(ends, at, side="right"), len(labels) - 1)].astype(np.uint8)
     p = f0[np.minimum((at / 300).round().astype(int), len(f0) - 1)]
     ph[np.repeat(e[a:b] < 1e-3, 2)] = 0                    # silence, whatever the alphabet says
-    return np.clip(y, -1, 1), ph, np.where(p > 45, p, 0).astype(np.float32), b - loud[-1] - 1
+    out = np.clip(y, -1, 1), ph, np.where(p > 45, p, 0).astype(np.float32), b - loud[-1] - 1
+    if twin is None:
+        return out
+    z = np.concatenate(zs)[a * 960:b * 960] * GAIN + twin.standard_normal((b - a) * 960, dtype=np.float32) * DITHER
+    return *out, np.clip(z, -1, 1)
 
 
 def write(path, x, sr=24000):
@@ -95,22 +105,24 @@ def write(path, x, sr=24000):
 
 
 def part(job):
-    rows, base, seed = job
+    rows, base, seed, twins = job
     if os.path.exists(base + ".npz"):
         return 0.0
-    rng = np.random.default_rng(seed)
+    rng, twin = np.random.default_rng(seed), np.random.default_rng(seed + 100000) if twins else None
     ids, ln, tail, ph, f0 = [], [], [], [], []
-    with open(base + ".pcm", "wb") as f:
+    with open(base + ".pcm", "wb") as f, open(base + ".twin.pcm" if twins else os.devnull, "wb") as f2:
         for i, text in rows:
             try:
-                r = speak(text, rng)
+                r = speak(text, rng, twin)
             except Exception as e:                         # one odd sentence must not end a part
                 print("teacher:", i, repr(text), repr(e)[:100], flush=True)
                 continue
             if r is None or not 8 <= len(r[0]) // 960 <= 900:
                 continue
             f.write((r[0] * 32767).astype("<i2").tobytes())
-            ids.append(int(i.lstrip("h"))); ln.append(len(r[0]) // 960); tail.append(r[3]); ph.append(r[1]); f0.append(r[2])
+            if twins:
+                f2.write((r[4] * 32767).astype("<i2").tobytes())
+            ids.append(int(i.lstrip("hd"))); ln.append(len(r[0]) // 960); tail.append(r[3]); ph.append(r[1]); f0.append(r[2])
     np.savez(base + ".tmp.npz", ids=np.array(ids, np.int32), len=np.array(ln, np.int32), tail=np.array(tail, np.int16),
              phone=np.concatenate(ph), f0=np.concatenate(f0).astype(np.float16))
     os.replace(base + ".tmp.npz", base + ".npz")
@@ -125,6 +137,7 @@ def main():
     ap.add_argument("--parts", type=int, default=128)
     ap.add_argument("--jobs", type=int, default=os.cpu_count())
     ap.add_argument("--limit", type=int, default=0)
+    ap.add_argument("--twins", type=int, default=0)
     ap.add_argument("--wavs")
     a = ap.parse_args()
     rows = [l.rstrip("\n").split("\t")[:2] for l in open(os.path.join(a.data, a.text))]
@@ -135,7 +148,7 @@ def main():
             write(os.path.join(a.wavs, i + ".wav"), speak(t, np.random.default_rng(0))[0])
         return
     t0 = time.time()
-    jobs = [(rows[k::a.parts], os.path.join(a.data, f"{a.name}{k:03d}"), k) for k in range(a.parts)]
+    jobs = [(rows[k::a.parts], os.path.join(a.data, f"{a.name}{k:03d}"), k, k < a.twins) for k in range(a.parts)]
     with mp.get_context("fork").Pool(a.jobs) as p:
         s = 0.0
         for k, x in enumerate(p.imap(part, jobs)):

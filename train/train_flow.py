@@ -79,6 +79,7 @@ def main():
     ap.add_argument("--out", required=True)
     ap.add_argument("--parts", type=int, default=40)
     ap.add_argument("--until", type=float, required=True)
+    ap.add_argument("--start", help="tensors to begin with, waited for (the estimator of an earlier model, whose codes were others)")
     ap.add_argument("--tokens", type=int, default=6400)
     ap.add_argument("--lr", type=float, default=8e-4)
     ap.add_argument("--decay-from", type=float, default=0.4)
@@ -91,6 +92,9 @@ def main():
     if os.path.exists(path):
         flow.load_state_dict(C.load(path, dev))
         print("flow goes on from", path, flush=True)
+    elif a.start:
+        left = flow.load_state_dict(C.load(C.wait_for(a.start), dev), strict=False)
+        print(f"flow begins with {a.start}, {len(left.missing_keys)} tensors are new", flush=True)
     xvec = C.speaker_vectors(dev)[1]
     tok, mel = windows(a, dev)
     n_held = min(20000, len(tok) // 10)                    # the end of the stream is kept for the report

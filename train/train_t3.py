@@ -3,8 +3,10 @@
   python train_t3.py --data DIR --out DIR2 --until TIME
 
 A row is [speaker][prompt tokens][text][start][speech ... stop], as T3.prepare_input_embeds lays it out for the GPT-2
-backbone; only speech positions have a loss. Prompts are cuts of other utterances; a fifth of the rows joins two to eight
+backbone; only speech positions have a loss. The prompt is a cut of 16 tokens of another utterance: the one voice needs none to be
+known by, and with a fixed length the text always begins at the same position. A fifth of the rows joins two to eight
 sentences. Silence after the last word is cut to three tokens, so that a sentence ends soon and always alike.
+It begins with tokens.npz and goes over to tokens-all.npz when that is there.
 Two helps that are thrown away afterwards: heads that name the phoneme now and some tokens ahead (they teach where in the
 text the voice is), and a pull of the logits' logsumexp to zero, so that a repetition penalty (which scales logits) bends
 a confident choice little.
@@ -12,6 +14,8 @@ a confident choice little.
 import argparse
 import multiprocessing as mp
 import os
+import queue
+import threading
 import time
 
 import numpy as np
@@ -23,7 +27,8 @@ import common as C
 
 AHEAD = (0, 2, 4, 7, 11)
 END, BETWEEN = 3, 7                    # silent tokens kept after the last sentence of a row, and between sentences
-LENGTHS = (128, 160, 192, 224, 256, 320, 416, 576, 832, 1248)
+SHARE = 0.75                           # of the positions of a batch that can have a loss
+LENGTHS = (64, 80, 96, 112, 128, 160, 192, 240, 320, 448, 640, 960)
 
 
 def forward(m, x, p):
@@ -44,33 +49,34 @@ def forward(m, x, p):
     return t.ln_f(x)
 
 
+def read_text(a):
+    """The tokens of every sentence, at the beginning of a row and after another sentence."""
+    bpe, norm = C.BPE(a.data), {int(i): C.punc_norm(t) for i, t in C.read_tsv(os.path.join(a.data, "text.tsv")).items()}
+    return {i: (np.array(bpe(t), np.int16), np.array(bpe(" " + t), np.int16)) for i, t in norm.items()}
+
+
 class Rows:
-    def __init__(self, a, bpe):
-        z = np.load(os.path.join(a.out, "tokens.npz"))
-        text = C.read_tsv(os.path.join(a.data, "text.tsv"))
+    def __init__(self, a, text, name):
+        z = dict(np.load(os.path.join(a.out, name)))
+        ids = z["ids"].tolist()
         self.tok, self.phone = z["tok"].astype(np.int32), z["phone"][:, 1].astype(np.int16)
         self.len, self.tail = z["len"], z["tail"]
         self.off = np.concatenate([[0], np.cumsum(self.len)])
-        norm = [C.punc_norm(text[str(i)]) for i in z["ids"]]
-        self.text = [np.array(bpe(t), np.int32) for t in norm]
-        self.spaced = [np.array(bpe(" " + t), np.int32) for t in norm]
-        self.n = len(norm)
+        self.text = [text[i][0] for i in ids]
+        self.spaced = [text[i][1] for i in ids]
+        self.n = len(ids)
         self.rng = np.random.default_rng(3)
-        hold = set(range(0, self.n, max(50, self.n // 512)))              # rows kept for the validation loss
-        self.hold = sorted(hold)
-        self.train = np.array([i for i in range(self.n) if i not in hold])
+        self.hold = [i for i in range(self.n) if ids[i] % a.hold == 0]        # rows kept for the validation loss
+        self.train = np.array([i for i in range(self.n) if ids[i] % a.hold])
         self.tokens = a.tokens
 
     def speech(self, i, rest):
         n = self.len[i] - max(0, int(self.tail[i]) - rest)
         return slice(self.off[i], self.off[i] + n)
 
-    def row(self, group, prompt=None):
-        r = self.rng
-        if prompt is None:
-            k = r.random()
-            prompt = int(r.integers(30, 100)) if k < 0.85 else int(r.integers(0, 30)) if k < 0.92 else int(r.integers(100, 376))
-        o = int(r.integers(0, len(self.tok) - 400))
+    def row(self, group):
+        r, prompt = self.rng, C.PROMPT
+        o = int(r.integers(0, len(self.tok) - prompt))
         text = np.concatenate([self.spaced[i] if k else self.text[i] for k, i in enumerate(group)])
         cuts = [self.speech(i, END if k == len(group) - 1 else BETWEEN) for k, i in enumerate(group)]
         return (self.tok[o:o + prompt], text, np.concatenate([self.tok[c] for c in cuts]), np.concatenate([self.phone[c] for c in cuts]))
@@ -97,7 +103,8 @@ class Rows:
     def arrays(self, L, rows, noise=0.0):
         r, B = self.rng, len(rows)
         base = C.V + 2                                     # text ids come after the speech ids in the joint table
-        ids = np.full((B, L), C.STOP, np.int64)
+        ids = r.integers(0, C.V, (B, L)).astype(np.int16)  # what stands behind a row's end is seen by nothing
+        free = []
         pos, tgt, aux = [], [], []
         for b, (p, x, s, ph) in enumerate(rows):
             n, m = len(p) + len(x), len(s)
@@ -110,22 +117,24 @@ class Rows:
                 inp[hit] = np.where(r.random(hit.sum()) < 0.5, r.integers(0, C.V, hit.sum()), self.tok[r.integers(0, len(self.tok), hit.sum())])
             ids[b, n + 1:n + 1 + min(m, L - n - 1)] = inp[:L - n - 1]
             q = min(m + 1, L - n)
+            free.append(b * L + np.arange(C.PROMPT))
             pos.append(b * L + n + np.arange(q))
             tgt.append(np.append(s, C.STOP)[:q])
-            au = np.full((q, len(AHEAD)), -100, np.int64)
+            au = np.full((q, len(AHEAD)), -100, np.int16)
             for k, d in enumerate(AHEAD):
                 e = min(q, m - d)
                 if e > 0:
                     au[:e, k] = ph[d:d + e]
             aux.append(au)
         pos, tgt, aux = np.concatenate(pos), np.concatenate(tgt), np.concatenate(aux)
-        K = int(0.75 * B * L)                              # a fixed number of positions with a loss
+        K = int(SHARE * B * L)                             # a fixed number of positions with a loss
         if len(pos) > K:
             keep = r.permutation(len(pos))[:K]
             pos, tgt, aux = pos[keep], tgt[keep], aux[keep]
-        pad = K - len(pos)
-        return (ids, np.pad(pos, (0, pad)).astype(np.int64), np.pad(tgt, (0, pad), constant_values=-100).astype(np.int64),
-                np.pad(aux, ((0, pad), (0, 0)), constant_values=-100))
+        pad = K - len(pos)                                 # the rest point to prompts, each to another: a gradient that is summed
+        pos = np.concatenate([pos, np.resize(np.concatenate(free), pad)])           # into one place by thousands takes its time
+        return (ids, pos.astype(np.int32), np.pad(tgt, (0, pad), constant_values=-100).astype(np.int16),
+                np.pad(aux, ((0, pad), (0, 0)), constant_values=-100).astype(np.int16))
 
 
 def main():
@@ -137,7 +146,9 @@ def main():
     ap.add_argument("--lr", type=float, default=1.2e-3)
     ap.add_argument("--dropout", type=float, default=0.1)
     ap.add_argument("--feeders", type=int, default=6)
-    ap.add_argument("--decay-from", type=float, default=0.35)
+    ap.add_argument("--decay-from", type=float, default=0.3)
+    ap.add_argument("--noise", type=float, default=0.07, help="share of speech inputs that are wrong")
+    ap.add_argument("--hold", type=int, default=521)
     a = ap.parse_args()
     dev = C.setup()
     torch.manual_seed(0)
@@ -161,29 +172,43 @@ def main():
         m.load_state_dict(C.load(path, dev))
         print("t3 goes on from", path, flush=True)
     spk = C.speaker_vectors(dev)[0]
+    text = read_text(a)
+    print("t3 has read the text", flush=True)
     while not os.path.exists(os.path.join(a.out, "tokens.npz")):
         time.sleep(0.5)
-    rows = Rows(a, C.BPE(a.data))
-    print(f"t3 {C.count(m) / 1e6:.1f} M parameters, {rows.n} rows", flush=True)
-    q = mp.get_context("fork").Queue(24)
+    rows = Rows(a, text, "tokens.npz")
+    print(f"t3 {C.count(m) / 1e6:.1f} M parameters, {rows.n} rows, {len(rows.hold)} of them held out", flush=True)
 
-    def feed(seed):
-        torch.set_num_threads(1)
+    ready = queue.Queue(6)                                 # batches in memory that the device can fetch by itself
+
+    def feed(rows, q, seed):
         rows.rng = np.random.default_rng(seed)
         for L, b in rows.batches():
-            q.put((L, rows.arrays(L, b, noise=0.06)))
-    feeders = [mp.get_context("fork").Process(target=feed, args=(1000 * step + k,), daemon=True) for k in range(a.feeders)]
-    for p in feeders:
-        p.start()
+            q.put((L, rows.arrays(L, b, noise=a.noise)))
+
+    def pin(q):
+        while True:
+            L, arr = q.get()
+            arr = [torch.from_numpy(x) for x in arr]
+            ready.put((L, [x.pin_memory() for x in arr] if dev.type == "cuda" else arr))
+
+    def feeders(rows, seed):
+        q = mp.get_context("fork").Queue(24)
+        ps = [mp.get_context("fork").Process(target=feed, args=(rows, q, seed + k), daemon=True) for k in range(a.feeders)]
+        for p in ps:
+            p.start()
+        threading.Thread(target=pin, args=(q,), daemon=True).start()
+        return ps
 
     stat, buf = torch.zeros(4, device=dev), {}
     for L in LENGTHS:
         B = a.tokens // L
-        K = int(0.75 * B * L)
-        buf[L] = [torch.zeros(B, L, dtype=torch.long, device=dev), torch.zeros(K, dtype=torch.long, device=dev),
-                  torch.full((K,), -100, dtype=torch.long, device=dev), torch.full((K, len(AHEAD)), -100, dtype=torch.long, device=dev)]
+        K = int(SHARE * B * L)
+        buf[L] = [torch.zeros(B, L, dtype=torch.int16, device=dev), torch.zeros(K, dtype=torch.int32, device=dev),
+                  torch.full((K,), -100, dtype=torch.int16, device=dev), torch.full((K, len(AHEAD)), -100, dtype=torch.int16, device=dev)]
 
     def loss_of(ids, pos, tgt, aux, train=True):
+        ids, pos, tgt, aux = (x.long() for x in (ids, pos, tgt, aux))
         with C.amp(dev):
             e = F.embedding(ids, torch.cat([m.speech_emb.weight, m.text_emb.weight]))
             s = spk.expand(len(ids), -1)
@@ -191,7 +216,7 @@ def main():
                 s = s + 0.3 * torch.randn_like(s) * s.std()
             x = torch.cat([m.cond_enc.spkr_enc(s)[:, None].to(e.dtype), e], 1)
             h = forward(m, x, a.dropout)[:, 1:]
-            hs = h.reshape(-1, m.dim)[pos]
+            hs = h.reshape(-1, m.dim).index_select(0, pos)
             lg = m.speech_head(hs).float()
             ah = heads(hs).float().view(-1, C.N_PHONES) if train else None
         ok = (tgt >= 0).float()
@@ -212,14 +237,18 @@ def main():
 
     def fill(L, arr):
         for t, x in zip(buf[L], arr):
-            t.copy_(torch.from_numpy(x), non_blocking=False)
+            t.copy_(x, non_blocking=True)
 
     for L in LENGTHS:                                      # something sensible to record the steps with
-        fill(L, rows.arrays(L, [rows.row([rows.train[k % len(rows.train)]], prompt=20) for k in range(a.tokens // L)]))
+        short = [i for i in rows.train[:4000] if C.PROMPT + len(rows.text[i]) + rows.len[i] < L] or rows.train
+        fill(L, [torch.from_numpy(x) for x in rows.arrays(L, [rows.row([short[k % len(short)]]) for k in range(a.tokens // L)])])
     run = C.capture({L: step_of(L) for L in LENGTHS}, [m, heads], [opt], "t3")
+    feeding = feeders(rows, 1000 * step)
     val = []
-    for L in LENGTHS[1:5]:
-        rs = [r for r in (rows.row([i], prompt=50) for i in rows.hold) if sum(map(len, r[:3])) < L][:128]
+    for lo, L in zip(LENGTHS[1:7], LENGTHS[2:8]):
+        rs = [r for r in (rows.row([i]) for i in rows.hold) if lo <= sum(map(len, r[:3])) < L][:128]
+        if not rs:
+            continue
         val.append([torch.from_numpy(x).to(dev) for x in rows.arrays(L, rs)])
     clock, seen, saved = C.Clock(a.until, a.lr, warm=400, decay_from=a.decay_from), 0, time.time()
     ema = C.EMA(m, 0.999)
@@ -234,17 +263,24 @@ def main():
         ce, acc, z = [torch.stack(list(x)).mean().item() for x in zip(*r)]
         v = (stat / stat[3].clamp(min=1e-6)).tolist()
         print(f"t3 {step} {clock.frac() * clock.s:.0f}s epoch {seen / rows.n:.1f} train ce {v[0]:.3f} phones {v[1]:.3f} z {v[2]:.3f} | "
-              f"held-out ce {ce:.3f} acc {acc:.3f} |lse| {z:.2f} lr {clock.rate(step):.2e} queue {q.qsize()}", flush=True)
+              f"held-out ce {ce:.3f} acc {acc:.3f} |lse| {z:.2f} lr {clock.rate(step - first):.2e} queue {ready.qsize()}", flush=True)
 
     def put():
         ema.swap()
         C.save(path, C.to_half(m.state_dict()))
         ema.swap()
 
-    first = step
+    first, more, held = step, os.path.join(a.out, "tokens-all.npz"), []
     while not clock.over():
-        L, arr = q.get()
+        if more and step % 200 == 0 and os.path.exists(more):
+            for p in feeding:                              # and their queue, which may now hold half a batch, with the thread that reads it
+                p.kill()
+            rows = Rows(a, text, "tokens-all.npz")
+            feeding, more = feeders(rows, 1000 * step + 500), None
+            print(f"t3 {step}: all {rows.n} rows from now on", flush=True)
+        L, arr = ready.get()
         fill(L, arr)
+        held = [*held[-8:], arr]                           # until the device has fetched it
         opt.rate(clock.rate(step - first))
         run[L]()
         ema.update(step - first)
@@ -261,8 +297,9 @@ def main():
     C.save(full, dict(m=m.state_dict(), h=heads.state_dict(), step=step))
     open(os.path.join(a.out, "t3.final"), "w").write("1")
     print(f"t3 end: steps {step}", flush=True)
-    for p in feeders:
-        p.terminate()
+    for p in feeding:
+        p.kill()
+    os._exit(0)
 
 
 if __name__ == "__main__":

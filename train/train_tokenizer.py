@@ -3,8 +3,10 @@
   python train_tokenizer.py --data DIR --out DIR2 --train-parts 20 --all-parts 128 --seconds 120
 
 The official encoder and quantiser are trained with a small decoder that is thrown away: from the eight rounded values
-of each token it must tell the mel frames, the phoneme and the pitch. Silent tokens are pulled to the official code of
-silence (4299), which the engine appends to every sentence. Writes tokenizer.pt and tokens.npz.
+of each token it must tell the mel frames, the phoneme and the pitch. Two things keep out of the codes what no text can
+foretell: the mel asked for is that of a twin, the same speech with its noise drawn anew; and noise on the values before they are
+rounded makes codes that small differences do not flip. Silent tokens are pulled to the official code of silence (4299), which the
+engine appends to every sentence. Writes tokenizer.pt, tokens.npz (the first parts) and tokens-all.npz.
 """
 import argparse
 import os
@@ -51,10 +53,10 @@ class Decoder(nn.Module):
         return self.head(x).float().split([80, C.N_PHONES, 2], -1)
 
 
-def quantise(tok, h):
+def quantise(tok, h, noise=0.0):
     """Before the tanh, after it, and rounded (the gradient goes straight through)."""
     u = tok.quantizer._codebook.project_down(h.float())
-    z = torch.tanh(u)
+    z = torch.tanh(u + noise * torch.randn_like(u))
     return u, z, z + ((z * 0.9990000128746033).round() - z).detach()
 
 
@@ -81,12 +83,12 @@ def train(a, tok, c, dev, until):
         def f():
             s = torch.randint(0, c.n - L, (n,), device=dev)
             x = c.cut(c.logmel, s, L).float().view(n, 4 * L, 128).transpose(1, 2)
-            mel = c.cut(c.mel, s, L).float().view(n, 2 * L, 80)
+            mel = c.cut(c.mel2, s, L).float().view(n, 2 * L, 80)
             ph = c.cut(c.phone, s, L).view(n, 2 * L).long()
             f0 = c.cut(c.f0, s, L).view(n, 2 * L).float()
             with C.amp(dev):
                 h, _ = tok.encoder(x, lens)
-            u, z, q = quantise(tok, h)
+            u, z, q = quantise(tok, h, a.noise)
             with C.amp(dev):
                 m, p, g = dec(q)
             quiet = (mel.mean(-1) < QUIET).view(n, L, 2).all(-1).float()
@@ -126,46 +128,54 @@ def train(a, tok, c, dev, until):
 
 @torch.no_grad()
 def encode(a, dev, part_list):
-    """Read the features of some parts, wait for the trained tokenizer, write their tokens: OUT/tok/partNNN.npz."""
-    cs = [(p, C.Corpus(a.data, [p], dev, want=("logmel", "phone"))) for p in part_list]
-    tok, path = to_device(C.build_tokenizer(), dev).eval(), os.path.join(a.out, "tokenizer.pt")
-    while not os.path.exists(path):
-        time.sleep(0.3)
-    tok.load_state_dict(C.load(path, dev))
-    for p, c in cs:
-        order = np.argsort(c.len, kind="stable")
-        code = torch.zeros(c.n, dtype=torch.int32, device=dev)
-        for g in range(0, len(order), 128):
-            sel = order[g:g + 128]
-            nt = torch.tensor([c.len[i] for i in sel], device=dev)
-            off = torch.tensor([int(c.off[i]) for i in sel], device=dev)
-            L = max(c.len[i] for i in sel)
-            at = torch.arange(L, device=dev)[None]
-            ok = at < nt[:, None]
-            idx = torch.where(ok, off[:, None] + at, 0)
-            x = (c.logmel[idx].float() * ok[..., None]).view(len(sel), 4 * L, 128)
-            h, _ = tok.encoder(x.transpose(1, 2), 4 * nt)
-            code[idx[ok]] = tok.quantizer.encode(h).int()[ok]
-        out = os.path.join(a.out, "tok", f"part{p:03d}.npz")
-        np.savez(out + ".tmp.npz", ids=np.array(c.ids, np.int32), len=np.array(c.len, np.int32), tail=np.array(c.tail, np.int16),
-                 tok=code.cpu().numpy().astype(np.uint16), phone=c.phone.cpu().numpy())
-        os.replace(out + ".tmp.npz", out)
+    """Read the features of some parts as they come; once there is a trained tokenizer, write their tokens: OUT/tok/partNNN.npz."""
+    tok, path, ready, wait = to_device(C.build_tokenizer(), dev).eval(), os.path.join(a.out, "tokenizer.pt"), False, []
+    for k, p in enumerate(part_list):
+        wait.append((p, C.Corpus(a.data, [p], dev, want=("logmel", "phone"), quiet=True)))
+        last = k == len(part_list) - 1
+        while last and not os.path.exists(path):
+            time.sleep(0.3)
+        if not ready and os.path.exists(path):
+            tok.load_state_dict(C.load(path, dev))
+            ready = True
+        while ready and wait:
+            write_tokens(a, tok, dev, *wait.pop(0))
 
 
-def merge(a):
+def write_tokens(a, tok, dev, p, c):
+    order = np.argsort(c.len, kind="stable")
+    code = torch.zeros(c.n, dtype=torch.int32, device=dev)
+    for g in range(0, len(order), 128):
+        sel = order[g:g + 128]
+        nt = torch.tensor([c.len[i] for i in sel], device=dev)
+        off = torch.tensor([int(c.off[i]) for i in sel], device=dev)
+        L = max(c.len[i] for i in sel)
+        at = torch.arange(L, device=dev)[None]
+        ok = at < nt[:, None]
+        idx = torch.where(ok, off[:, None] + at, 0)
+        x = (c.logmel[idx].float() * ok[..., None]).view(len(sel), 4 * L, 128)
+        h, _ = tok.encoder(x.transpose(1, 2), 4 * nt)
+        code[idx[ok]] = tok.quantizer.encode(h).int()[ok]
+    out = os.path.join(a.out, "tok", f"part{p:03d}.npz")
+    np.savez(out + ".tmp.npz", ids=np.array(c.ids, np.int32), len=np.array(c.len, np.int32), tail=np.array(c.tail, np.int16),
+             tok=code.cpu().numpy().astype(np.uint16), phone=c.phone.cpu().numpy())
+    os.replace(out + ".tmp.npz", out)
+
+
+def merge(a, parts, name):
     ds = []
-    for p in range(a.all_parts):
+    for p in range(parts):
         path = os.path.join(a.out, "tok", f"part{p:03d}.npz")
         while not os.path.exists(path):
             time.sleep(0.2)
         ds.append(dict(np.load(path)))
     d = {k: np.concatenate([x[k] for x in ds]) for k in ds[0]}
     np.savez(os.path.join(a.out, "tokens.tmp.npz"), **d)
-    os.replace(os.path.join(a.out, "tokens.tmp.npz"), os.path.join(a.out, "tokens.npz"))
+    os.replace(os.path.join(a.out, "tokens.tmp.npz"), os.path.join(a.out, name))
     tk, both = d["tok"], (d["phone"] == 0).all(1)
     u, n = np.unique(tk, return_counts=True)
     pr = n / n.sum()
-    print(f"tokens {len(tk)} ({len(tk) / 90000:.1f} h), {len(d['ids'])} utterances, codes used {len(u)}, entropy "
+    print(f"{name}: {len(tk)} tokens ({len(tk) / 90000:.1f} h), {len(d['ids'])} utterances, codes used {len(u)}, entropy "
           f"{-(pr * np.log2(pr)).sum():.2f} bits, code {C.SIL}: {np.mean(tk == C.SIL):.3f} of all, {np.mean(tk[both] == C.SIL):.3f} "
           f"of pauses, {np.mean(both[tk == C.SIL]) if (tk == C.SIL).any() else 0:.3f} of its uses are pauses, same as before "
           f"{np.mean(tk[1:] == tk[:-1]):.3f}", flush=True)
@@ -176,7 +186,9 @@ def main():
     ap.add_argument("--data", required=True)
     ap.add_argument("--out", required=True)
     ap.add_argument("--train-parts", type=int, default=20)
+    ap.add_argument("--first-parts", type=int, default=64, help="whose tokens are written first, so that T3 can begin")
     ap.add_argument("--all-parts", type=int, default=128)
+    ap.add_argument("--noise", type=float, default=0.15)
     ap.add_argument("--seconds", type=float, default=120, help="of training, after the data is read")
     ap.add_argument("--tokens", type=int, default=12000)
     ap.add_argument("--encoders", type=int, default=8)
@@ -192,11 +204,12 @@ def main():
     path = os.path.join(a.out, "tokenizer.pt")
     if not os.path.exists(path):
         tok = to_device(C.build_tokenizer(), dev).train()
-        c = C.Corpus(a.data, range(a.train_parts), dev, want=("mel", "logmel", "phone", "f0"))
+        c = C.Corpus(a.data, range(a.train_parts), dev, want=("mel2", "logmel", "phone", "f0"))
         train(a, tok, c, dev, time.time() + a.seconds)
         C.save(path, {k: (v.half() if k.startswith(("encoder", "quantizer")) else v).cpu() for k, v in tok.state_dict().items()})
         del c, tok
-    merge(a)
+    merge(a, a.first_parts, "tokens.npz")
+    merge(a, a.all_parts, "tokens-all.npz")
     for h in helpers:
         h.wait()
 

@@ -153,6 +153,7 @@ def main():
     ap.add_argument("--out", required=True)
     ap.add_argument("--parts", type=int, default=12)
     ap.add_argument("--until", type=float, required=True)
+    ap.add_argument("--start", help="an earlier vocoder to begin with, waited for")
     ap.add_argument("--gan-from", type=float, default=0.1, help="share of the time after which discriminators join")
     ap.add_argument("--flow-share", type=float, default=0.8, help="share of windows with the flow's mel, once there is one")
     ap.add_argument("--batch", type=int, default=20)
@@ -172,6 +173,9 @@ def main():
     elif os.path.exists(path):
         g.load_state_dict(C.load(path, dev))
         print("vocoder goes on from", path, flush=True)
+    elif a.start:
+        g.load_state_dict(C.load(C.wait_for(a.start), dev))
+        print("vocoder begins with", a.start, flush=True)
     c = C.Corpus(a.data, range(a.parts), dev, want=("mel", "wav", "f0"))
     mels, share = c.mel.clone(), torch.zeros((), device=dev)
     pg, pd = list(g.parameters()), list(d.parameters())

@@ -143,10 +143,10 @@ def main():
     ap.add_argument("--out", required=True)
     ap.add_argument("--until", type=float, required=True, help="time of day at which to end (time.time())")
     ap.add_argument("--tokens", type=int, default=40000, help="positions a batch")
-    ap.add_argument("--lr", type=float, default=1.2e-3)
+    ap.add_argument("--lr", type=float, default=8e-4)
     ap.add_argument("--dropout", type=float, default=0.1)
     ap.add_argument("--feeders", type=int, default=6)
-    ap.add_argument("--decay-from", type=float, default=0.3)
+    ap.add_argument("--decay-from", type=float, default=0.1)
     ap.add_argument("--noise", type=float, default=0.07, help="share of speech inputs that are wrong")
     ap.add_argument("--hold", type=int, default=521)
     a = ap.parse_args()
@@ -251,7 +251,7 @@ def main():
             continue
         val.append([torch.from_numpy(x).to(dev) for x in rows.arrays(L, rs)])
     clock, seen, saved = C.Clock(a.until, a.lr, warm=400, decay_from=a.decay_from), 0, time.time()
-    ema = C.EMA(m, 0.999)
+    ema, best, ce = C.EMA(m, 0.999), [float("inf")], float("inf")
 
     def validate():
         m.eval()
@@ -264,8 +264,13 @@ def main():
         v = (stat / stat[3].clamp(min=1e-6)).tolist()
         print(f"t3 {step} {clock.frac() * clock.s:.0f}s epoch {seen / rows.n:.1f} train ce {v[0]:.3f} phones {v[1]:.3f} z {v[2]:.3f} | "
               f"held-out ce {ce:.3f} acc {acc:.3f} |lse| {z:.2f} lr {clock.rate(step - first):.2e} queue {ready.qsize()}", flush=True)
+        best[0] = min(best[0], ce)
+        return ce
 
-    def put():
+    def put(ce):
+        if ce > best[0] + 0.03:                            # it has begun to break: what was saved before is better
+            print(f"t3 {step}: not saved, the held-out loss was {best[0]:.3f} before", flush=True)
+            return
         ema.swap()
         C.save(path, C.to_half(m.state_dict()))
         ema.swap()
@@ -288,12 +293,11 @@ def main():
         step += 1
         C.sync(dev, step, 4)
         if step % 1000 == 0 or step == first + 20:
-            validate()
-        if time.time() - saved > 60:
+            ce = validate()
+        if time.time() - saved > 60 and ce < float("inf"):
             saved = time.time()
-            put()
-    validate()
-    put()
+            put(ce)
+    put(validate())
     C.save(full, dict(m=m.state_dict(), h=heads.state_dict(), step=step))
     open(os.path.join(a.out, "t3.final"), "w").write("1")
     print(f"t3 end: steps {step}", flush=True)

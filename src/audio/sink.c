@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <math.h>
+#include <poll.h>
 #include <sndfile.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 
 #include "audio/pcm.h"
 #include "base/mem.h"
+#include "base/part_file.h"
 
 /* The head of an Ogg page (RFC 3533): 27 bytes and up to 255 lengths. */
 enum { OGG_FIXED_BYTES = 27, OGG_SERIAL = 14, OGG_CHECKSUM = 22, OGG_MAX_LENGTHS = 255 };
@@ -43,8 +45,10 @@ static const struct {
 
 struct sink {
     int fd;
-    bool is_file; /* regular: seekable, written as .part */
-    char *path, *part;
+    bool is_file; /* regular: seekable */
+    char *path;
+    struct part_file part;
+    const signed char *interrupt; /* ends the wait for a reader; may be NULL */
     enum sink_format format;
     SNDFILE *encoder;
     int64_t n_samples;
@@ -59,6 +63,11 @@ struct sink {
 const char *sink_format_name(enum sink_format f)
 {
     return formats[f].name;
+}
+
+const char *sink_format_extension(enum sink_format f)
+{
+    return f <= SINK_WAV32F ? "wav" : formats[f].name;
 }
 
 bool sink_format_by_name(enum sink_format *out, const char *name)
@@ -112,13 +121,32 @@ static sf_count_t io_seek(sf_count_t offset, int whence, void *user)
     return s->position;
 }
 
+static bool interrupted(const struct sink *s)
+{
+    return s->interrupt && __atomic_load_n(s->interrupt, __ATOMIC_RELAXED);
+}
+
+/* To a pipe: a poll that says ready promises room for PIPE_BUF bytes, so that a write of no more does not wait, and a reader that
+ * has stalled holds up an interrupt no longer than a poll does. A reader that reads still gets everything. */
+static ssize_t write_some(const struct sink *s, const char *p, size_t n)
+{
+    enum { WAIT_MS = 50 };
+    struct pollfd out = {.fd = s->fd, .events = POLLOUT};
+    while (poll(&out, 1, WAIT_MS) <= 0)
+        if (interrupted(s)) {
+            errno = ECANCELED;
+            return -1;
+        }
+    return write(s->fd, p, n < PIPE_BUF ? n : PIPE_BUF);
+}
+
 static void write_through(struct sink *s, const void *data, sf_count_t n)
 {
     const char *p = data;
     const bool too_late = !s->is_file && s->position < s->end; /* an encoder that corrects its header, on a pipe */
     for (sf_count_t left = too_late ? 0 : n; left > 0 && !s->write_errno;) {
         const ssize_t done =
-            s->is_file ? pwrite(s->fd, p, (size_t)left, s->position + n - left) : write(s->fd, p, (size_t)left);
+            s->is_file ? pwrite(s->fd, p, (size_t)left, s->position + n - left) : write_some(s, p, (size_t)left);
         if (done < 0 && errno == EINTR) continue;
         if (done <= 0) s->write_errno = done < 0 ? errno : ENOSPC;
         if (done <= 0) break;
@@ -202,6 +230,7 @@ static void write_stream_wav_header(struct sink *s, int sample_rate)
 
 static utter_status fail(const struct sink *s, struct error *e)
 {
+    if (s->write_errno == ECANCELED) return error_set(e, UTTER_CANCELLED, "cancelled");
     const char *why = s->write_errno ? strerror(s->write_errno) : sf_strerror(s->encoder);
     return error_set(e, UTTER_OUTPUT_UNWRITABLE, "%s: %s", s->path, why);
 }
@@ -211,24 +240,42 @@ static void release(struct sink **sink)
     struct sink *s = *sink;
     if (s->encoder) sf_close(s->encoder);
     if (s->fd > STDOUT_FILENO) close(s->fd);
-    mem_free(s->part);
     mem_free(s->path);
     mem_free(s);
     *sink = NULL;
 }
 
-static bool open_target(struct sink *s)
+/* Opening a named pipe waits for its reader, but not past an interrupt. -1 with errno. */
+static int open_fifo(const struct sink *s)
+{
+    enum { WAIT_MS = 10 };
+    int fd;
+    while ((fd = open(s->path, O_WRONLY | O_NONBLOCK | O_CLOEXEC)) < 0 && errno == ENXIO) {
+        if (interrupted(s)) {
+            errno = ECANCELED;
+            return -1;
+        }
+        poll(NULL, 0, WAIT_MS);
+    }
+    if (fd >= 0) fcntl(fd, F_SETFL, 0);
+    return fd;
+}
+
+static utter_status open_target(struct sink *s, struct error *e)
 {
     struct stat st;
-    const bool to_stdout = strcmp(s->path, "-") == 0;
-    if (to_stdout || (stat(s->path, &st) == 0 && !S_ISREG(st.st_mode))) {
-        s->fd = to_stdout ? STDOUT_FILENO : open(s->path, O_WRONLY | O_CLOEXEC);
-        return s->fd >= 0;
+    if (strcmp(s->path, "-") == 0) {
+        s->fd = STDOUT_FILENO;
+        return UTTER_OK;
     }
-    s->is_file = true;
-    if (stat(s->path, &st) == 0 && access(s->path, W_OK) != 0) return false;
-    s->fd = open(s->part, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    return s->fd >= 0;
+    if (stat(s->path, &st) != 0 || S_ISREG(st.st_mode)) {
+        s->is_file = true;
+        return part_file_create(&s->part, &s->fd, s->path, e);
+    }
+    s->fd = S_ISFIFO(st.st_mode) ? open_fifo(s) : open(s->path, O_WRONLY | O_CLOEXEC);
+    if (s->fd >= 0) return UTTER_OK;
+    s->write_errno = errno;
+    return fail(s, e);
 }
 
 static bool open_encoder(struct sink *s, int sample_rate)
@@ -245,26 +292,19 @@ static bool open_encoder(struct sink *s, int sample_rate)
     return !s->write_errno;
 }
 
-utter_status sink_open(struct sink **out, const char *path, enum sink_format format, int sample_rate, struct error *e)
+utter_status sink_open(struct sink **out, const char *path, enum sink_format format, int sample_rate,
+                       const signed char *interrupt, struct error *e)
 {
     *out = NULL;
     struct sink *s = mem_calloc(1, sizeof *s);
     if (!s) return error_set(e, UTTER_OUT_OF_MEMORY, "%s: no memory to write it", path);
     s->fd = -1;
     s->format = format;
+    s->interrupt = interrupt;
     s->path = mem_strdup(path);
-    const size_t n = strlen(path) + sizeof ".part";
-    s->part = mem_alloc(n);
-    utter_status status = UTTER_OK;
-    if (!s->path || !s->part) {
-        status = error_set(e, UTTER_OUT_OF_MEMORY, "%s: no memory to write it", path);
-    } else {
-        snprintf(s->part, n, "%s.part", path);
-        if (!open_target(s))
-            status = error_set(e, UTTER_OUTPUT_UNWRITABLE, "%s: %s", path, strerror(errno));
-        else if (!open_encoder(s, sample_rate))
-            status = fail(s, e);
-    }
+    utter_status status =
+        s->path ? open_target(s, e) : error_set(e, UTTER_OUT_OF_MEMORY, "%s: no memory to write it", path);
+    if (status == UTTER_OK && !open_encoder(s, sample_rate)) status = fail(s, e);
     if (status != UTTER_OK) sink_discard(&s);
     *out = s;
     return status;
@@ -312,11 +352,9 @@ utter_status sink_finish(struct sink **sink, struct error *e)
     s->encoder = NULL;
     if (s->is_file && !s->write_errno && close(s->fd) != 0) s->write_errno = errno; /* network disks report here */
     if (s->is_file) s->fd = -1;
-    if (!s->write_errno && s->is_file && rename(s->part, s->path) != 0) s->write_errno = errno;
-    if (s->write_errno) {
-        status = fail(s, e);
-        if (s->is_file) unlink(s->part);
-    }
+    if (!s->write_errno && s->is_file && !part_file_finish(&s->part)) s->write_errno = errno;
+    if (s->write_errno) status = fail(s, e);
+    part_file_discard(&s->part);
     release(sink);
     return status;
 }
@@ -324,7 +362,7 @@ utter_status sink_finish(struct sink **sink, struct error *e)
 void sink_discard(struct sink **sink)
 {
     if (!*sink) return;
-    if ((*sink)->is_file && (*sink)->fd >= 0) unlink((*sink)->part);
+    part_file_discard(&(*sink)->part);
     release(sink);
 }
 

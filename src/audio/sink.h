@@ -3,7 +3,7 @@
  *
  * Mono float samples in [-1, 1]; louder ones are clipped. A sample that is not finite is refused, never written.
  *
- * A regular file is written as `path`.part and gets its name in sink_finish, so that a name always holds a whole file; the
+ * A regular file is a part file (base/part_file.h) and gets its name in sink_finish, so that a name always holds a whole file; the
  * header is kept true while the file grows, so that even a killed run leaves a .part that plays. Pipes and devices are
  * written directly and in order: every sink_write reaches the reader before it returns (as far as the codec has whole
  * frames); wav then carries the streaming header, with sizes of 0xFFFFFFFF. Apart from what a header
@@ -39,14 +39,17 @@ enum sink_format {
 bool sink_format_by_name(enum sink_format *out, const char *name);
 bool sink_format_by_path(enum sink_format *out, const char *path);
 const char *sink_format_name(enum sink_format f);
+const char *sink_format_extension(enum sink_format f); /* one that players know */
 
 /* The most samples a file of this format can describe (4 GiB for wav; practically unlimited for the others). */
 int64_t sink_max_samples(enum sink_format f);
 
 struct sink;
 
-/* path: "-" is stdout. OUTPUT_UNWRITABLE with a message that names the path. */
-utter_status sink_open(struct sink **out, const char *path, enum sink_format format, int sample_rate, struct error *e);
+/* path: "-" is stdout. OUTPUT_UNWRITABLE with a message that names the path. interrupt: a byte that, once it is not 0, ends
+ * every wait for a pipe's reader, here and in what follows, with CANCELLED; may be NULL. */
+utter_status sink_open(struct sink **out, const char *path, enum sink_format format, int sample_rate,
+                       const signed char *interrupt, struct error *e);
 utter_status sink_write(struct sink *s, const float *samples, size_t n, struct error *e);
 
 /* Ends the file and gives it its name. *s is NULL afterwards, also after a failure, when the .part is removed. */

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/part_file.h"
 #include "checkpoint/gguf.h"
 
 struct bytes {
@@ -15,7 +16,8 @@ struct bytes {
 
 struct gguf_writer {
     FILE *file;
-    char *path, *part;
+    char *path;
+    struct part_file part;
     struct error *e;
     utter_status status; /* the first failure latches */
     struct bytes keys, infos;
@@ -25,7 +27,7 @@ struct gguf_writer {
     size_t current, written; /* the tensor being written, and how much of it */
     uint64_t data_bytes;     /* declared so far, padding included */
     size_t n_bytes;          /* of the file so far */
-    bool data_begun, finished;
+    bool data_begun;
 };
 
 /* ---- buffers ---- */
@@ -150,7 +152,7 @@ static void write_bytes(struct gguf_writer *w, const void *data, size_t n)
 {
     if (w->status != UTTER_OK || n == 0) return;
     if (fwrite(data, 1, n, w->file) != n)
-        w->status = error_set(w->e, UTTER_OUTPUT_UNWRITABLE, "%s: %s", w->part, strerror(errno));
+        w->status = error_set(w->e, UTTER_OUTPUT_UNWRITABLE, "%s: %s", w->path, strerror(errno));
     w->n_bytes += n;
 }
 
@@ -192,47 +194,35 @@ void gguf_write_data(struct gguf_writer *w, const void *data, size_t n_bytes)
 
 /* ---- the file ---- */
 
-/* PATH and PATH.part; false when out of memory. */
-static bool name_files(struct gguf_writer *w, const char *path)
-{
-    const size_t n = strlen(path) + sizeof ".part";
-    w->path = mem_strdup(path);
-    w->part = mem_alloc(n);
-    if (!w->path || !w->part) return false;
-    snprintf(w->part, n, "%s.part", path);
-    return true;
-}
-
 utter_status gguf_writer_create(struct gguf_writer **out, const char *path, struct error *e)
 {
     *out = NULL;
     struct gguf_writer *w = mem_calloc(1, sizeof *w);
-    if (!w || !name_files(w, path)) {
+    if (!w || !(w->path = mem_strdup(path))) {
         gguf_writer_destroy(&w);
         return error_set(e, UTTER_OUT_OF_MEMORY, "%s: no memory to write it", path);
     }
     w->e = e;
-    if (!(w->file = fopen(w->part, "wb"))) {
-        error_set(e, UTTER_OUTPUT_UNWRITABLE, "%s: %s", w->part, strerror(errno));
-        gguf_writer_destroy(&w);
-        return UTTER_OUTPUT_UNWRITABLE;
+    int fd;
+    utter_status status = part_file_create(&w->part, &fd, path, e);
+    if (status == UTTER_OK && !(w->file = fdopen(fd, "wb"))) {
+        status = error_set(e, UTTER_OUTPUT_UNWRITABLE, "%s: %s", path, strerror(errno));
+        close(fd);
     }
+    if (status != UTTER_OK) gguf_writer_destroy(&w);
     *out = w;
-    return UTTER_OK;
+    return status;
 }
 
 void gguf_writer_destroy(struct gguf_writer **out)
 {
     struct gguf_writer *w = *out;
     if (!w) return;
-    if (w->file) {
-        fclose(w->file);
-        if (!w->finished) unlink(w->part);
-    }
+    if (w->file) fclose(w->file);
+    part_file_discard(&w->part); /* nothing is left of it after finish */
     mem_free(w->keys.data);
     mem_free(w->infos.data);
     mem_free(w->sizes);
-    mem_free(w->part);
     mem_free(w->path);
     mem_free(w);
     *out = NULL;
@@ -244,9 +234,8 @@ utter_status gguf_finish(struct gguf_writer *w, size_t *n_bytes)
     if (w->status == UTTER_OK && w->current != w->n_tensors)
         w->status = error_set(w->e, UTTER_INVALID_ARGUMENT, "%s: tensor %zu of %llu was not written", w->path,
                               w->current, (unsigned long long)w->n_tensors);
-    if (w->status == UTTER_OK && (fflush(w->file) != 0 || fsync(fileno(w->file)) != 0 || rename(w->part, w->path) != 0))
+    if (w->status == UTTER_OK && (fflush(w->file) != 0 || fsync(fileno(w->file)) != 0 || !part_file_finish(&w->part)))
         w->status = error_set(w->e, UTTER_OUTPUT_UNWRITABLE, "%s: %s", w->path, strerror(errno));
-    w->finished = w->status == UTTER_OK;
     *n_bytes = w->n_bytes;
     return w->status;
 }

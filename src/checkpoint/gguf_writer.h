@@ -2,7 +2,7 @@
  * gguf_writer.h - writes a GGUF v3 file from front to back.
  *
  * Order: create, metadata, declare every tensor, then the tensors' bytes in the declared order in pieces of any size, then
- * finish. The file is PATH.part until finish renames it, so PATH is either whole or untouched. Errors latch: only finish
+ * finish. The file is a part file (base/part_file.h) until finish, so PATH is either whole or untouched. Errors latch: only finish
  * reports them. One thread.
  */
 #ifndef CHECKPOINT_GGUF_WRITER_H
@@ -16,7 +16,7 @@ struct gguf_writer;
 enum { GGUF_WRITER_ALIGNMENT = 64 }; /* a cache line, so that kernels can use the mapped data as it lies */
 
 utter_status gguf_writer_create(struct gguf_writer **out, const char *path, struct error *e);
-void gguf_writer_destroy(struct gguf_writer **w); /* removes PATH.part unless finished */
+void gguf_writer_destroy(struct gguf_writer **w); /* removes the file unless finished */
 
 void gguf_write_uint(struct gguf_writer *w, const char *key, uint32_t value);
 void gguf_write_float(struct gguf_writer *w, const char *key, float value);

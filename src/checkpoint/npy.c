@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/part_file.h"
 
 static const struct {
     const char *descr;
@@ -122,15 +123,17 @@ static size_t make_header(unsigned char header[128], const struct tensor *t)
 utter_status npy_write(const char *path, const struct tensor *t, struct error *e)
 {
     unsigned char header[128];
-    char part[4096];
-    if (snprintf(part, sizeof part, "%s.part", path) >= (int)sizeof part)
-        return error_set(e, UTTER_OUTPUT_UNWRITABLE, "%s: the path is too long", path);
-    FILE *f = fopen(part, "wb");
+    struct part_file part;
+    int fd;
+    const utter_status created = part_file_create(&part, &fd, path, e);
+    if (created != UTTER_OK) return created;
+    FILE *f = fdopen(fd, "wb");
+    if (!f) close(fd);
     const size_t n = make_header(header, t);
     const bool written = f && fwrite(header, 1, n, f) == n && fwrite(t->data, 1, t->n_bytes, f) == t->n_bytes;
     const bool closed = f && fclose(f) == 0;
-    if (written && closed && rename(part, path) == 0) return UTTER_OK;
+    if (written && closed && part_file_finish(&part)) return UTTER_OK;
     const utter_status status = error_set(e, UTTER_OUTPUT_UNWRITABLE, "%s: %s", path, strerror(errno));
-    unlink(part);
+    part_file_discard(&part);
     return status;
 }

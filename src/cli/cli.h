@@ -21,7 +21,7 @@
     X(OUTPUT, 5, "output not writable")                                                                                \
     X(MEMORY, 6, "out of memory")                                                                                      \
     X(DEVICE, 7, "device error")                                                                                       \
-    X(INTERRUPTED, 130, "interrupted by Ctrl-C or SIGTERM; what was spoken is kept")
+    X(INTERRUPTED, 130, "interrupted by Ctrl-C, SIGTERM or SIGHUP; what was spoken is kept")
 
 enum exit_code {
 #define X(name, number, text) EXIT_##name = number,
@@ -31,9 +31,13 @@ enum exit_code {
 
 int exit_code_of(utter_status s); /* success gives EXIT_OK */
 
-/* From here on the first Ctrl-C (or SIGTERM) raises the byte that is returned, and only a second one ends the process.
- * The byte fits utter_task_set_cancel_flag. SIGPIPE and SIGXFSZ are ignored, so that
- * a closed pipe and a file limit are write errors. */
+/* Whether a model or a voice may be written as `output`, made from `input`: not to standard output, not over itself. Else
+ * says why. */
+bool output_allowed(const char *output, const char *input);
+
+/* From here on the first Ctrl-C (or SIGTERM, or SIGHUP) raises the byte that is returned, and only one that comes half a
+ * second later or more ends the process. The byte fits utter_task_set_cancel_flag. main ignores SIGPIPE and SIGXFSZ, so that a closed
+ * pipe and a file limit are write errors. */
 const signed char *interrupt_flag(void);
 
 #endif

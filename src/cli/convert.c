@@ -95,6 +95,7 @@ static int run(const struct command *self, int argc, char **argv)
         report_error("convert takes one model and -o FILE; see utter convert --help");
         return EXIT_USAGE;
     }
+    if (!output_allowed(s.output, rest.word[0])) return EXIT_USAGE;
     char list[512];
     const char *codes[MAX_LANGUAGES];
     struct cancel cancel = {0};

@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "cli/input.h"
+#include "cli/report.h"
 #include "text/split.h"
 #include "text/unicode.h"
 
@@ -53,12 +54,34 @@ void live_close(struct live **live)
 
 /* ---- reading ---- */
 
+/* At the end of a file that is followed: begins again where it was cut short, and goes over to the file that took its name, as
+ * rotated logs do. */
+static void look_for_new_file(struct live *l)
+{
+    struct stat st, named;
+    if (fstat(l->fd, &st) != 0) return;
+    if (stat(l->o.path, &named) == 0 && S_ISREG(named.st_mode) &&
+        (named.st_ino != st.st_ino || named.st_dev != st.st_dev)) {
+        const int fd = open(l->o.path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0) return;
+        close(l->fd);
+        l->fd = fd;
+        report_note("%s is another file now: reading that", l->o.path);
+    } else if (st.st_size < lseek(l->fd, 0, SEEK_CUR)) {
+        lseek(l->fd, 0, SEEK_SET);
+        report_note("%s was cut short: reading from its beginning", l->o.path);
+    }
+}
+
 /* Waits up to LIVE_POLL_MS for bytes; returns how many came, 0 for none yet or the end, -1 for an error. */
 static ssize_t read_some(struct live *l)
 {
     if (l->follows) {
         const ssize_t got = read(l->fd, l->bytes + l->n, l->capacity - l->n);
-        if (got == 0) poll(NULL, 0, LIVE_POLL_MS);
+        if (got == 0) {
+            look_for_new_file(l);
+            poll(NULL, 0, LIVE_POLL_MS);
+        }
         return got < 0 && errno == EINTR ? 0 : got;
     }
     struct pollfd p = {.fd = l->fd, .events = POLLIN};
@@ -154,7 +177,8 @@ utter_status live_next(struct live *l, const char **text, size_t *n, struct erro
     l->n -= l->taken;
     l->taken = 0;
     for (;;) {
-        if (l->o.interrupt && __atomic_load_n(l->o.interrupt, __ATOMIC_RELAXED)) return UTTER_CANCELLED;
+        if (l->o.interrupt && __atomic_load_n(l->o.interrupt, __ATOMIC_RELAXED))
+            return error_set(e, UTTER_CANCELLED, "cancelled");
         look_for_marker(l);
         const size_t whole = settle_utf8(l);
         const size_t length = whole > 0 ? next_length(l, whole) : 0;

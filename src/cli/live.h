@@ -1,8 +1,8 @@
 /*
  * live.h - text that is still being written: sentences as they become whole.
  *
- * A pipe is read until it ends; a regular file is followed until the end marker is read in it or the interrupt byte is
- * raised. Sentences end where the text room says so, also without a space after the stop; one that only its silence ends
+ * A pipe is read until it ends; a regular file is followed, also when it is cut short or another takes its name, until the
+ * end marker is read in it or the interrupt byte is raised. Sentences end where the text room says so, also without a space after the stop; one that only its silence ends
  * (nothing followed for LIVE_IDLE_MS) counts as whole when it ends with a sentence's mark. Bytes that are no UTF-8 become
  * question marks.
  */

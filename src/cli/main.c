@@ -3,8 +3,14 @@
  */
 #include "cli/cli.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 /* One list: the declaration, the table and the order of `utter --help`. */
 #define COMMAND_MAP(X)                                                                                                 \
@@ -55,22 +61,51 @@ int exit_code_of(utter_status s)
     }
 }
 
+bool output_allowed(const char *output, const char *input)
+{
+    struct stat out, in;
+    if (strcmp(output, "-") == 0)
+        report_error("-o -: this file is not written to a pipe; name it");
+    else if (stat(output, &out) == 0 && stat(input, &in) == 0 && out.st_dev == in.st_dev && out.st_ino == in.st_ino)
+        report_error("-o %s: this is what it would be made from", output);
+    else
+        return true;
+    return false;
+}
+
 static signed char interrupted;
 
+/* `timeout` and terminals send one stop as two signals: only one that comes later forces an end. */
 static void on_interrupt(int signal_number)
 {
-    (void)signal_number;
-    __atomic_store_n(&interrupted, 1, __ATOMIC_RELAXED);
+    enum { FORCE_AFTER_MS = 500 };
+    static struct timespec first;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (!__atomic_exchange_n(&interrupted, 1, __ATOMIC_RELAXED)) {
+        first = now;
+    } else if ((now.tv_sec - first.tv_sec) * 1000 + (now.tv_nsec - first.tv_nsec) / 1000000 >= FORCE_AFTER_MS) {
+        signal(signal_number, SIG_DFL);
+        raise(signal_number); /* delivered when this handler returns */
+    }
+}
+
+static void ignore(int signal_number)
+{
+    const struct sigaction action = {.sa_handler = SIG_IGN};
+    sigaction(signal_number, &action, NULL);
 }
 
 const signed char *interrupt_flag(void)
 {
-    const struct sigaction stop = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction stop = {.sa_handler = on_interrupt}, hang_up;
+    sigaddset(&stop.sa_mask, SIGINT);
+    sigaddset(&stop.sa_mask, SIGTERM);
+    sigaddset(&stop.sa_mask, SIGHUP);
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
-    const struct sigaction ignore = {.sa_handler = SIG_IGN};
-    sigaction(SIGPIPE, &ignore, NULL);
-    sigaction(SIGXFSZ, &ignore, NULL);
+    if (sigaction(SIGHUP, NULL, &hang_up) == 0 && hang_up.sa_handler != SIG_IGN) /* nohup ignores it */
+        sigaction(SIGHUP, &stop, NULL);
     return &interrupted;
 }
 
@@ -116,7 +151,27 @@ static int unknown_command(const char *word)
     return EXIT_USAGE;
 }
 
-int main(int argc, char **argv)
+/* A closed 0, 1 or 2 would be the number of the next file that is opened. In its place comes one that fails to be read or to be
+ * written, as the closed one would. */
+static void occupy_standard_files(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd) return;
+}
+
+/* What was printed must have arrived, or its reader have had enough. */
+static int check_stdout(int code)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    errno = 0;
+    const bool failed = fflush(stdout) != 0, failed_before = ferror(stdout) != 0;
+    const int why = errno;
+    if ((!failed && !failed_before) || (poll(&out, 1, 0) == 1 && out.revents & POLLERR)) return code;
+    report_error("standard output: %s", why ? strerror(why) : "not all could be written");
+    return code == EXIT_OK ? EXIT_OUTPUT : code;
+}
+
+static int run(int argc, char **argv)
 {
     if (argc < 2) {
         print_help(stderr);
@@ -144,4 +199,12 @@ int main(int argc, char **argv)
         return EXIT_OK;
     }
     return unknown_command(word);
+}
+
+int main(int argc, char **argv)
+{
+    occupy_standard_files();
+    ignore(SIGPIPE);
+    ignore(SIGXFSZ);
+    return check_stdout(run(argc, argv));
 }

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* Options that every subcommand has; their fields live here. */
 static struct {
@@ -138,13 +139,21 @@ static bool set_number(const struct option *o, void *field, const char *text, co
     return true;
 }
 
+static bool means_off(const char *text)
+{
+    static const char *const words[] = {"", "0", "off", "no", "false"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strcasecmp(text, words[i]) == 0) return true;
+    return false;
+}
+
 /* text: NULL for a switch that was named without a value. source: the option or variable, for messages. */
 static bool set_field(const struct option *o, void *settings, const char *text, const char *source)
 {
     void *field = (char *)settings + o->offset;
     switch (o->type) {
     case OPTION_SWITCH:
-        *(bool *)field = !text || (strcmp(text, "0") != 0 && strcmp(text, "off") != 0 && *text);
+        *(bool *)field = !text || !means_off(text);
         return true;
     case OPTION_TEXT:
         *(const char **)field = text;

@@ -41,7 +41,9 @@ static const struct option options[] = {
     {"-p, --prompt", "TEXT", OPTION_TEXT, AT(prompt), .help = "The text, instead of words after the options."},
     {"-f, --file", "FILE", OPTION_TEXT, AT(file), .help = "Read the text from a file (- is standard input)."},
     {"--input-file", "FILE", OPTION_TEXT, AT(input_file),
-     .help = "Speak a file or pipe (-) while it is being written, sentence by sentence."},
+     .help = "Speak a file or pipe (-) while it is being written, sentence by sentence. A pipe ends when it is closed, "
+             "a file "
+             "with --input-eof-marker or Ctrl-C only."},
     {"--input-by-line", NULL, OPTION_SWITCH, AT(input_by_line),
      .help = "With --input-file: one line is one utterance."},
     {"--input-eof-marker", "TEXT", OPTION_TEXT, AT(input_eof_marker),
@@ -107,9 +109,10 @@ static const struct option options[] = {
     {"--cpu", "auto|scalar|avx2|avx512|neon", OPTION_CHOICE, AT(cpu),
      .help = "Which instructions to use. Default: the best there are."},
     {"--stream", "off|on|auto", OPTION_CHOICE, AT(stream),
-     .help = "Make sound before a sentence is complete. auto picks chunk sizes by measured speed. Default: auto when "
-             "playing, and for a pipe when no seed was given; else off, so that what is written depends on the seed "
-             "alone."},
+     .help =
+         "Make sound before a sentence is complete. auto picks chunk sizes by measured speed. Default: without a seed "
+         "auto when playing and for a pipe; with one on when only playing; else off, so that what is written depends "
+         "on the seed alone."},
     {"--stream-first-chunk-tokens", "N", OPTION_INTEGER, AT(first_chunk_tokens), 1, 1000,
      .help = "Tokens of the first chunk; implies --stream on."},
     {"--stream-chunk-tokens", "N", OPTION_INTEGER, AT(chunk_tokens), 1, 1000,
@@ -159,13 +162,20 @@ static bool streams(const struct settings *s)
     return s->first_chunk_tokens != UNSET_INTEGER || s->chunk_tokens != UNSET_INTEGER;
 }
 
-/* A pipe's reader wants sound at once. Chunks by the clock make samples that no second run repeats, so who named a seed
- * gets the bytes that a file would hold. */
+/* Who listens, at the loudspeaker or a pipe, wants sound at once. Chunks by the clock make samples that no second run repeats,
+ * so who named a seed gets chunks of fixed sizes where it is only played, and else the bytes that a file would hold. */
+static int32_t default_stream_mode(const struct run *run)
+{
+    const bool only_played = run->outlet.player && !run->s.output && !run->s.output_dir;
+    if (streams(&run->s)) return UTTER_STREAM_ON;
+    if (run->seeded) return only_played ? UTTER_STREAM_ON : UTTER_STREAM_OFF;
+    return run->outlet.player || run->to_pipe ? UTTER_STREAM_AUTO : UTTER_STREAM_OFF;
+}
+
 static int32_t stream_mode(const struct run *run)
 {
     const struct settings *s = &run->s;
-    const bool at_once = run->outlet.player || (run->to_pipe && !run->seeded);
-    if (!s->stream) return streams(s) ? UTTER_STREAM_ON : at_once ? UTTER_STREAM_AUTO : UTTER_STREAM_OFF;
+    if (!s->stream) return default_stream_mode(run);
     return strcmp(s->stream, "auto") == 0 ? UTTER_STREAM_AUTO
            : strcmp(s->stream, "on") == 0 ? UTTER_STREAM_ON
                                           : UTTER_STREAM_OFF;
@@ -293,37 +303,35 @@ static bool pick_format(const struct settings *s, const char *path, enum sink_fo
     if (sink_format_by_path(format, path)) return true;
     struct stat st;
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) return sink_format_by_name(format, "pcm");
-    report_error("%s: the name does not say the format (wav, flac, opus, ogg, mp3, pcm); name it so or use --format",
-                 path);
     return false;
 }
 
-static int open_sink(struct run *run, const char *path)
+static utter_status open_sink(struct run *run, const char *path, struct error *e)
 {
     enum sink_format format;
-    if (!pick_format(&run->s, path, &format)) return EXIT_USAGE;
+    if (!pick_format(&run->s, path, &format))
+        return error_set(e, UTTER_INVALID_ARGUMENT,
+                         "%s: the name does not say the format (wav, flac, opus, ogg, mp3, pcm); name it so or use "
+                         "--format",
+                         path);
     struct stat st;
     run->to_stdout = strcmp(path, "-") == 0;
     run->to_pipe = (run->to_stdout ? fstat(STDOUT_FILENO, &st) : stat(path, &st)) == 0 &&
                    (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode));
-    if (run->to_stdout && isatty(STDOUT_FILENO)) {
-        report_error("standard output is a terminal: sound would garble it; redirect it or name a file with -o");
-        return EXIT_USAGE;
-    }
+    if (run->to_stdout && isatty(STDOUT_FILENO))
+        return error_set(e, UTTER_INVALID_ARGUMENT,
+                         "standard output is a terminal: sound would garble it; redirect it or name a file with -o");
     if (run->to_stdout && format == SINK_PCM) report_debug("%d Hz s16le mono", 24000);
-    struct error e;
-    const utter_status s = sink_open(&run->outlet.sink, path, format, 24000, &e);
-    if (s != UTTER_OK) report_error("%s", e.text);
-    return exit_code_of(s);
+    return sink_open(&run->outlet.sink, path, format, 24000, run->interrupt, e);
 }
 
 static int open_outlet(struct run *run)
 {
     const struct settings *s = &run->s;
-    int code = EXIT_OK;
-    if (s->output) code = open_sink(run, s->output);
-    if (code != EXIT_OK || (!s->play && (s->output || s->output_dir))) return code;
     struct error e;
+    const utter_status opened = s->output ? open_sink(run, s->output, &e) : UTTER_OK;
+    if (opened != UTTER_OK) report_error("%s", e.text);
+    if (opened != UTTER_OK || (!s->play && (s->output || s->output_dir))) return exit_code_of(opened);
     const utter_status status = player_open(&run->outlet.player, s->play_device, 24000, &e);
     if (status == UTTER_OK) return EXIT_OK;
     report_error("%s%s", e.text, s->play || status == UTTER_UNSUPPORTED ? "" : "; name a file with -o to write one");
@@ -371,9 +379,16 @@ static void report_times(const struct run *run)
 
 /* ---- speaking ---- */
 
+static utter_status nothing_spoken(struct run *run, const char *why)
+{
+    snprintf(run->speaker.error, sizeof run->speaker.error, "nothing to speak: %s", why);
+    return UTTER_NOTHING_TO_SPEAK;
+}
+
 /* OK, or the first failure that ends the run. */
 static utter_status speak_text(struct run *run, const char *text, size_t n)
 {
+    if (n == 0) return nothing_spoken(run, "the text is empty");
     utter_request r = make_request(run);
     r.text = text;
     r.text_length = n;
@@ -426,15 +441,17 @@ static utter_status speak_lines(struct run *run, const char *text, size_t n)
         if (!end) end = text + n;
         char path[4096];
         struct error e = {""};
-        const char *extension = run->s.raw ? "pcm" : run->s.format ? run->s.format : "wav";
-        snprintf(path, sizeof path, "%s/%04d.%s", run->s.output_dir, number, extension);
-        if (open_sink(run, path) != EXIT_OK) return UTTER_OUTPUT_UNWRITABLE;
+        enum sink_format format = SINK_WAV16;
+        if (run->s.raw || run->s.format) pick_format(&run->s, run->s.output_dir, &format);
+        snprintf(path, sizeof path, "%s/%04d.%s", run->s.output_dir, number, sink_format_extension(format));
+        s = open_sink(run, path, &e);
         const int spoken = run->n_utterances;
-        s = speak_one_of_many(run, line, (size_t)(end - line));
+        if (s == UTTER_OK) s = speak_one_of_many(run, line, (size_t)(end - line));
         if (run->n_utterances == spoken)
             sink_discard(&run->outlet.sink);
-        else if (s == UTTER_OK && (s = sink_finish(&run->outlet.sink, &e)) != UTTER_OK)
-            snprintf(run->speaker.error, sizeof run->speaker.error, "%s", e.text);
+        else if (s == UTTER_OK)
+            s = sink_finish(&run->outlet.sink, &e);
+        if (e.text[0]) snprintf(run->speaker.error, sizeof run->speaker.error, "%s", e.text);
     }
     return s;
 }
@@ -465,9 +482,10 @@ static int close_outlet(struct run *run, utter_status s)
     const bool keep = run->outlet.sink && (s == UTTER_OK || s == UTTER_CANCELLED) && sink_samples(run->outlet.sink) > 0;
     if (!keep)
         sink_discard(&run->outlet.sink);
-    else if (sink_finish(&run->outlet.sink, &e) != UTTER_OK) {
-        report_error("%s", e.text);
-        code = EXIT_OUTPUT;
+    else {
+        const utter_status finished = sink_finish(&run->outlet.sink, &e);
+        if (finished != UTTER_OK && finished != UTTER_CANCELLED) report_error("%s", e.text);
+        if (finished != UTTER_OK) code = exit_code_of(finished);
     }
     return code;
 }
@@ -500,9 +518,10 @@ static int say(struct run *run, const struct words *words)
     if (code == EXIT_OK) code = open_voice(run);
     if (code == EXIT_OK) {
         speak_begin(&run->speaker, run->task, &run->outlet, run->interrupt);
-        const utter_status s = run->s.input_file   ? speak_live(run)
-                               : run->s.output_dir ? speak_lines(run, text, n)
-                                                   : speak_text(run, text, n);
+        utter_status s = run->s.input_file   ? speak_live(run)
+                         : run->s.output_dir ? speak_lines(run, text, n)
+                                             : speak_text(run, text, n);
+        if (s == UTTER_OK && run->n_utterances == 0) s = nothing_spoken(run, "no sentence in the text");
         code = close_outlet(run, s);
         if (s == UTTER_OK || s == UTTER_CANCELLED) report_run(run);
         if (s == UTTER_OK && run->speaker.times.truncated) {
@@ -517,6 +536,31 @@ static int say(struct run *run, const struct words *words)
     utter_model_close(&run->model);
     mem_free(text);
     return code;
+}
+
+/* Of texts, voices or outputs that exclude each other, those of the environment give way to the command line's. */
+static bool from_environment(const char *text, const char *variable)
+{
+    return text && text == getenv(variable);
+}
+
+static void let_command_line_win(struct settings *s, const struct words *words)
+{
+    struct {
+        const char **text, *variable;
+        int group;
+    } given[] = {{&s->prompt, "UTTER_PROMPT", 0},         {&s->file, "UTTER_FILE", 0},
+                 {&s->input_file, "UTTER_INPUT_FILE", 0}, {&s->voice, "UTTER_VOICE", 1},
+                 {&s->ref_audio, "UTTER_REF_AUDIO", 1},   {&s->output, "UTTER_OUTPUT", 2},
+                 {&s->output_dir, "UTTER_OUTPUT_DIR", 2}};
+    enum { N = sizeof given / sizeof given[0] };
+    bool on_command_line[3] = {words->count > 0};
+    for (int i = 0; i < N; i++)
+        if (*given[i].text && !from_environment(*given[i].text, given[i].variable))
+            on_command_line[given[i].group] = true;
+    for (int i = 0; i < N; i++)
+        if (on_command_line[given[i].group] && from_environment(*given[i].text, given[i].variable))
+            *given[i].text = NULL;
 }
 
 static bool check_combinations(const struct settings *s, const struct words *words)
@@ -560,6 +604,7 @@ static int run_say(const struct command *self, int argc, char **argv)
     struct words words;
     int code;
     if (!options_parse(self, &run.s, &words, argc, argv, &code)) return code;
+    let_command_line_win(&run.s, &words);
     if (!check_combinations(&run.s, &words)) return EXIT_USAGE;
     run.interrupt = interrupt_flag();
     run.seeded = run.s.seed != -1;

@@ -32,7 +32,8 @@ static utter_status hand_out(struct speaker *s, const float *samples, size_t n)
     s->times.n_samples += (int64_t)n;
     if (s->outlet->sink) status = sink_write(s->outlet->sink, samples, n, &e);
     if (status == UTTER_OK && s->outlet->player) status = player_write(s->outlet->player, samples, n, &e);
-    return status == UTTER_OK ? status : fail(s, UTTER_OUTPUT_UNWRITABLE, e.text);
+    if (status == UTTER_OK) return status;
+    return fail(s, status == UTTER_CANCELLED ? status : UTTER_OUTPUT_UNWRITABLE, e.text);
 }
 
 static utter_status hand_out_ready(struct speaker *s)

@@ -119,15 +119,13 @@ static void report_findings(const utter_voice *v)
     }
 }
 
-static utter_status save(const utter_voice *v, const struct settings *s, const char *name, char *error, size_t size)
+/* to: the voice file, or NULL for .npy files alone. */
+static utter_status save(const utter_voice *v, const struct settings *s, const char *to, char *error, size_t size)
 {
     struct error e = {""};
-    char *path = NULL;
     utter_status status = UTTER_OK;
     if (s->npy) status = voice_save_npy(&v->conds, s->npy, &e);
-    if (status == UTTER_OK && !s->output && !s->npy) status = locate_new_voice(&path, name, &e);
     if (status != UTTER_OK) snprintf(error, size, "%s", e.text);
-    const char *to = s->output ? s->output : path;
     if (status == UTTER_OK && to) status = utter_voice_save(v, to, error, size);
     if (status == UTTER_OK) {
         utter_voice_info info = {.struct_size = sizeof info};
@@ -135,7 +133,6 @@ static utter_status save(const utter_voice *v, const struct settings *s, const c
         report_note("%s: a voice of %.1f s of %s%s", to ? to : s->npy, v->report->duration_s, info.source,
                     info.keeps_audio ? ", audio kept" : "");
     }
-    mem_free(path);
     return status;
 }
 
@@ -145,6 +142,7 @@ static int make(const struct settings *s, const struct words *w)
         report_error("voice make takes one recording: utter voice make RECORDING [-o FILE] [-m MODEL]");
         return EXIT_USAGE;
     }
+    if (s->output && !output_allowed(s->output, w->word[1])) return EXIT_USAGE;
     char error[512] = "", *name = s->name ? mem_strdup(s->name) : stem(w->word[1]);
     utter_model *model = NULL;
     utter_voice *voice = NULL;
@@ -160,15 +158,21 @@ static int make(const struct settings *s, const struct words *w)
     o.consent = s->consent;
     o.cancel_flag = interrupt_flag();
     o.progress = show_progress;
-    utter_status status = name ? open_model(&model, s->model, s, error, sizeof error) : UTTER_OUT_OF_MEMORY;
+    struct error e = {""};
+    char *path = NULL;
+    utter_status status = name ? UTTER_OK : UTTER_OUT_OF_MEMORY;
+    if (name && !s->output && !s->npy && (status = locate_new_voice(&path, name, &e)) != UTTER_OK)
+        snprintf(error, sizeof error, "%s", e.text); /* before the work: a name that cannot be */
+    if (status == UTTER_OK) status = open_model(&model, s->model, s, error, sizeof error);
     if (status == UTTER_OK) status = utter_voice_make_from_file(&voice, model, w->word[1], &o, error, sizeof error);
     progress_clear();
     if (status == UTTER_OK) {
         report_findings(voice);
-        status = save(voice, s, name, error, sizeof error);
+        status = save(voice, s, s->output ? s->output : path, error, sizeof error);
     }
     utter_voice_free(&voice);
     utter_model_close(&model);
+    mem_free(path);
     mem_free(name);
     return status == UTTER_OK ? EXIT_OK : fail(status, error);
 }
@@ -177,7 +181,10 @@ static int make(const struct settings *s, const struct words *w)
 
 static int list(const struct settings *s, const struct words *w)
 {
-    (void)w;
+    if (w->count != 1) {
+        report_error("voice list takes no argument: %s", w->word[1]);
+        return EXIT_USAGE;
+    }
     struct located_models all;
     struct error e;
     const utter_status status = locate_voices(&all, &e);
@@ -351,6 +358,7 @@ static int bake(const struct settings *s, const struct words *w)
         report_error("voice bake takes a model, a voice and -o: utter voice bake MODEL VOICE -o MODEL2");
         return EXIT_USAGE;
     }
+    if (!output_allowed(s->output, w->word[1]) || !output_allowed(s->output, w->word[2])) return EXIT_USAGE;
     char error[512] = "";
     struct error e = {""};
     utter_model *model = NULL;

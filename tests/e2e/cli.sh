@@ -38,6 +38,19 @@ begin "the environment sets options, the command line wins"
 run 2 env UTTER_THREADS=none "$UTTER" say hello; says "UTTER_THREADS: 'none'"
 run 3 env UTTER_MODEL=/no/such "$UTTER" say hello -o x.wav; says "/no/such"
 
+for e in "UTTER_PROMPT=a -p b" "UTTER_FILE=a b" "UTTER_OUTPUT=a.wav -d . b" "UTTER_VOICE=none --ref-audio none b"; do
+  run 3 env ${e%% *} "$UTTER" say -m /no/such ${e#* } -d .; says "/no/such"
+done
+for off in false no OFF 0 ''; do run 3 env UTTER_PLAY=$off "$UTTER" say -m /no/such -o x.wav hello; says "/no/such"; done
+
+begin "what is printed must arrive, or its reader have had enough"
+for c in "--help" "--version" "say --help" "models --json" "inspect $BUILD/mini" "tokenize -m $BUILD/mini hello"; do
+  "$UTTER" $c >/dev/full 2>err; code=$?
+  [ $code = 5 ] || flunk "$c to a full disk: exit code $code"; says "standard output: No space left"
+done
+"$UTTER" --man 2>err | head -c 1 >out; [ "${PIPESTATUS[0]}" = 0 ] || flunk "a reader that left"
+silent
+
 begin "models"
 run 0 env UTTER_MODEL= XDG_DATA_HOME="$work/data" "$UTTER" models
 mkdir -p data/utter/models/mine && touch data/utter/models/mine/t3_turbo_v1.safetensors

@@ -56,6 +56,9 @@ code 3 'pipe' "$UTTER" inspect pipe
 echo '<html>' >page.safetensors
 code 3 'web page' "$UTTER" inspect page.safetensors
 code 5 'none/x.gguf' "$UTTER" convert "$model" -o none/x.gguf
+mkfifo fifo; code 5 'no regular file' "$UTTER" convert "$model" -o fifo; [ -p fifo ] || { echo "the fifo was replaced"; exit 1; }
+code 2 'name it' "$UTTER" convert "$model" -o -; [ ! -e ./- ] || { echo "a file called -"; exit 1; }
+code 2 'made from' "$UTTER" convert f32.gguf -o f32.gguf
 (ulimit -f 100 && code 5 'old.gguf' "$UTTER" convert "$model" -o old.gguf)
 cmp f32.gguf old.gguf || fail "a failed conversion touched its output"
 [ ! -e old.gguf.part ] || fail "a failed conversion left its part file"

@@ -31,7 +31,28 @@ pid=$!
 for i in $(seq 200); do [ "$(stat -c %s waits.wav.part 2>/dev/null || echo 0)" -gt 5000 ] && break; sleep 0.05; done
 kill -INT $pid; wait $pid; code=$?
 [ $code = 130 ] || flunk "exit code $code"
+grep -qx 'utter: ' err && flunk "an empty message"
 exists waits.wav
+
+begin "a file that is cut short or replaced is read on"
+live_size() { for i in $(seq 200); do [ "$(stat -c %s cutoff.wav.part 2>/dev/null || echo 0)" -ge $1 ] && return; sleep 0.05; done; flunk "not spoken: $1 bytes"; }
+sentence=$((4 * 960 * 2))
+printf 'This is the first sentence of them.\n' >log.txt
+live --input-file log.txt --input-eof-marker END -o cutoff.wav >out 2>err &
+pid=$!
+live_size $sentence; printf 'Second.\n' >log.txt # shorter than what was read
+live_size $((2 * sentence)); printf 'Third.\nEND\n' >new.txt; mv new.txt log.txt
+for i in $(seq 100); do kill -0 $pid 2>/dev/null || break; sleep 0.05; done
+kill -KILL $pid 2>/dev/null && flunk "the end marker was not seen"
+wait $pid
+[ "$(field out utterances)" = 3 ] || flunk "$(field out utterances) utterances"
+says "cut short"; says "another file"
+
+begin "nothing to speak is no success, and leaves no file"
+for text in '***\n' ''; do
+  printf "$text" | live --input-file - -o none.wav >out 2>err; [ $? = 4 ] || flunk "not 4"
+  says "nothing to speak"; absent none.wav
+done
 
 begin "an input that is not there"
 run 4 "$UTTER" say -m "$BUILD/mini" --input-file no/such -o x.wav; says "no/such"

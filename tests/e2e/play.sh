@@ -27,6 +27,10 @@ done
 begin "a file and the loudspeaker at once"
 run 0 "$UTTER" say "$long" -s 0 --stream on --play --play-device kept -o both.pcm; same file.pcm both.pcm
 
+begin "with a seed, playing does not change the file"
+run 0 "$UTTER" say "$long" -s 1 -o alone.pcm
+run 0 "$UTTER" say "$long" -s 1 --play --play-device kept -o played.pcm; same alone.pcm played.pcm
+
 begin "a device that is not there"
 run 5 "$UTTER" say "Hello." --play --play-device no-such-device; says "no-such-device"
 

@@ -79,7 +79,9 @@ say 1 -f lines.txt -d . -q; exists 0001.wav; absent 0002.wav; exists 0003.wav; e
 
 begin "nothing to speak"
 for t in '...' '   ' $'\n\n\t' '。。。！？' $'\u200b\u200b' '"'; do say 4 -p "$t" -o none.wav; says "nothing"; absent none.wav; absent none.wav.part; done
-say 2 "" -o none.wav; absent none.wav
+say 4 "" -o none.wav; says "nothing"; absent none.wav
+say 4 -f /dev/null -o none.wav; absent none.wav
+printf '***\n...\n' >stars.txt; mkdir none; say 4 -f stars.txt -d none; says "nothing"; [ -z "$(ls none)" ] || flunk "files of nothing"
 
 begin "bad input"
 say 4 -f no-such-file -o x.wav; says "no-such-file"
@@ -114,6 +116,50 @@ say 5 "Folder." -o no/such/folder/x.wav; says "no/such/folder/x.wav"
 say 5 "Folder." -o . --format wav
 (ulimit -f 8; "$UTTER" say -m "$mini" -n 20 --cfm-steps 1 "Limit." -o limit.wav >out 2>err); [ $? = 5 ] || flunk "a file limit"
 says "File too large"; absent limit.wav; absent limit.wav.part
+
+say 5 "Folder." -d no/such/folder; [ "$(wc -l <err)" = 1 ] || flunk "more than one message"
+
+begin "links are followed, long names fit, what is called .part stays, extensions are those of players"
+mkdir there; ln -s there/target.pcm link.pcm; echo old >there/target.pcm
+say 1 "Format." -o link.pcm; [ -L link.pcm ] || flunk "the link was replaced"; same x.pcm there/target.pcm
+long=$(printf 'n%.0s' $(seq 250)).pcm; say 1 "Format." -o "$long"; same x.pcm "$long"
+echo mine >x.pcm.part; say 1 "Format." -o x.pcm; [ "$(cat x.pcm.part)" = mine ] || flunk "x.pcm.part is gone"; absent x.pcm.2.part
+for f in vorbis:ogg wav24:wav raw:pcm; do say 1 "Format." -d there --format ${f%:*}; exists there/0001.${f#*:}; done
+
+begin "two runs with one output: each leaves a whole file"
+"$UTTER" say -m "$mini" -n 30 --cfm-steps 1 -p "$(yes 'Another sentence.' | head -200)" -o both.wav 2>err &
+pid=$!
+for i in $(seq 200); do [ "$(stat -c %s both.wav.part 2>/dev/null || echo 0)" -gt 20000 ] && break; sleep 0.05; done
+say 1 "Format." -o both.wav; [ "$(wav_seconds both.wav)" = "$(wav_seconds x.wav)" ] || flunk "the second file is not whole"
+kill -INT $pid; wait $pid; [ $? = 130 ] || flunk "the first failed"
+awk -v s="$(wav_seconds both.wav)" 'BEGIN { exit !(s > 0.3) }' || flunk "the first file is not whole"
+[ -z "$(ls both.wav.*part 2>/dev/null)" ] || flunk "a .part was left"
+
+begin "a stop does not wait for a reader: of a stalled pipe, or one that is not there"
+mkfifo stalled unread
+ends_with() { # CODE PID: within 5 s
+  for i in $(seq 100); do kill -0 $2 2>/dev/null || break; sleep 0.05; done
+  kill -KILL $2 2>/dev/null && flunk "it did not end"
+  wait $2; [ $? = $1 ] || flunk "exit code"
+}
+exec 7<>stalled
+"$UTTER" say -m "$mini" -n 100 --cfm-steps 1 -p "$(yes 'Another sentence.' | head -20)" -o stalled --raw 2>err &
+pid=$!; sleep 2; kill -INT $pid; ends_with 130 $pid; exec 7<&-
+"$UTTER" say -m "$mini" "Hello." -o unread --raw 2>err &
+pid=$!; sleep 0.5; kill -INT $pid; ends_with 130 $pid
+
+begin "two signals for one stop, and a hang-up, keep what was spoken"
+for signals in "TERM TERM" HUP; do
+  "$UTTER" say -m "$mini" -n 30 --cfm-steps 1 -p "$(yes 'Another sentence.' | head -200)" -o twice.wav 2>err &
+  pid=$!
+  for i in $(seq 200); do [ "$(stat -c %s twice.wav.part 2>/dev/null || echo 0)" -gt 20000 ] && break; sleep 0.05; done
+  for s in $signals; do kill -$s $pid 2>/dev/null; done
+  ends_with 130 $pid; exists twice.wav; absent twice.wav.part; rm -f twice.wav
+done
+
+begin "closed standard files are no others"
+"$UTTER" say -m "$mini" --input-file - -o closed.wav 2>err <&-; [ $? = 4 ] || flunk "a closed standard input"
+"$UTTER" say -m "$mini" -s 0 -n 4 --cfm-steps 1 -q "Format." -o closed.pcm <&- >&- 2>&-; same x.pcm closed.pcm
 
 begin "a reader that leaves ends the run quietly"
 "$UTTER" say -m "$mini" -n 30 --cfm-steps 1 -q "One. Two. Three. Four." -o - 2>err | head -c 1000 >head.pcm

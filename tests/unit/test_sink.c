@@ -43,7 +43,7 @@ static const char *path_of(const char *name)
 static utter_status write_tone(const char *path, enum sink_format f, struct error *e)
 {
     struct sink *s;
-    utter_status status = sink_open(&s, path, f, RATE, e);
+    utter_status status = sink_open(&s, path, f, RATE, NULL, e);
     for (size_t at = 0, n = 1; status == UTTER_OK && at < N; at += n, n = n * 3 + 1) {
         if (n > N - at) n = N - at;
         status = sink_write(s, tone + at, n, e);
@@ -135,7 +135,7 @@ static void a_file_has_its_name_only_when_whole(void **state)
     const char *path = path_of("a.wav");
     char part[80];
     snprintf(part, sizeof part, "%s.part", path);
-    assert_int_equal(sink_open(&s, path, SINK_WAV16, RATE, &e), UTTER_OK);
+    assert_int_equal(sink_open(&s, path, SINK_WAV16, RATE, NULL, &e), UTTER_OK);
     assert_int_equal(sink_write(s, tone, 1000, &e), UTTER_OK);
     assert_int_not_equal(access(path, F_OK), 0);
     SF_INFO info = {0}; /* what a killed run would leave: a .part that plays */
@@ -165,10 +165,10 @@ static void a_folder_that_is_not_there_is_an_error(void **state)
     (void)state;
     struct error e;
     struct sink *s;
-    assert_int_equal(sink_open(&s, path_of("no/such.wav"), SINK_WAV16, RATE, &e), UTTER_OUTPUT_UNWRITABLE);
+    assert_int_equal(sink_open(&s, path_of("no/such.wav"), SINK_WAV16, RATE, NULL, &e), UTTER_OUTPUT_UNWRITABLE);
     assert_null(s);
     assert_non_null(strstr(e.text, "no/such.wav"));
-    assert_int_equal(sink_open(&s, folder, SINK_WAV16, RATE, &e), UTTER_OUTPUT_UNWRITABLE);
+    assert_int_equal(sink_open(&s, folder, SINK_WAV16, RATE, NULL, &e), UTTER_OUTPUT_UNWRITABLE);
     assert_null(s);
 }
 
@@ -181,7 +181,7 @@ static void a_closed_pipe_is_told_apart(void **state)
     snprintf(path, sizeof path, "/dev/fd/%d", ends[1]);
     struct error e;
     struct sink *s;
-    assert_int_equal(sink_open(&s, path, SINK_PCM, RATE, &e), UTTER_OK);
+    assert_int_equal(sink_open(&s, path, SINK_PCM, RATE, NULL, &e), UTTER_OK);
     close(ends[0]);
     assert_int_equal(sink_write(s, tone, N, &e), UTTER_OUTPUT_UNWRITABLE);
     assert_true(sink_reader_left(s));
@@ -197,7 +197,7 @@ static void samples_that_are_no_numbers_are_refused(void **state)
         struct error e;
         struct sink *s;
         const float samples[3] = {0.1f, bad[i], 0.1f};
-        assert_int_equal(sink_open(&s, path_of("nan.wav"), SINK_WAV16, RATE, &e), UTTER_OK);
+        assert_int_equal(sink_open(&s, path_of("nan.wav"), SINK_WAV16, RATE, NULL, &e), UTTER_OK);
         assert_int_equal(sink_write(s, samples, 3, &e), UTTER_INVALID_ARGUMENT);
         assert_non_null(strstr(e.text, "sample 1"));
         sink_discard(&s);
@@ -211,7 +211,7 @@ static void loud_samples_are_clipped(void **state)
     struct error e;
     struct sink *s;
     const float loud[2] = {3, -3};
-    assert_int_equal(sink_open(&s, path_of("loud.pcm"), SINK_PCM, RATE, &e), UTTER_OK);
+    assert_int_equal(sink_open(&s, path_of("loud.pcm"), SINK_PCM, RATE, NULL, &e), UTTER_OK);
     assert_int_equal(sink_write(s, loud, 2, &e), UTTER_OK);
     assert_int_equal(sink_finish(&s, &e), UTTER_OK);
     unsigned char *bytes;

@@ -103,6 +103,14 @@ assert {k: v for k, v in ka.items() if k != "utter.voice"} == {k: v for k, v in 
 PY
 voice 2 bake "$mini" alice.voice -o x.gguf; says "utter convert"; absent x.gguf
 
+begin "what cannot be done is refused before the work"
+voice 2 make good.wav -m no-such-model --name a/b; says "cannot be the name"
+cp good.wav keep.wav; voice 2 make keep.wav -m "$mini" -o keep.wav; says "made from"; same good.wav keep.wav
+voice 2 make good.wav -m "$mini" -o -; says "name it"; absent ./-
+mkfifo fifo; voice 5 make good.wav -m "$mini" -o fifo; [ -p fifo ] || flunk "the fifo was replaced"
+voice 2 bake mini.gguf alice.voice -o mini.gguf; says "made from"
+voice 2 list extra; says "extra"
+
 begin "a recording is only checked"
 voice 0 check good.wav; prints "recording"; prints "LUFS"; prints "silence"
 voice 0 check three.wav --json; python3 -c 'import json; j = json.load(open("out")); assert j["clip_seconds"] > 2.5 and any(f["warning"] and "3" in f["text"] for f in j["findings"])' || flunk "json"

@@ -26,6 +26,7 @@ struct share {
 
 struct pool {
     int n_threads;
+    int n_forks; /* of the process when the workers were started: see orphaned() */
     pthread_t threads[POOL_MAX_THREADS];
     int n_started;
     pthread_mutex_t run_lock; /* one job at a time */
@@ -160,6 +161,26 @@ static void announce(struct pool *p)
     }
 }
 
+/* A child that fork() makes has only the thread that made it, and a copy of whatever the workers were doing to locks and the door:
+ * it leaves all of that alone. n_forks changes only in a new child, before it has another thread. */
+static pthread_once_t watch_once = PTHREAD_ONCE_INIT;
+static int n_forks;
+
+static void count_fork(void)
+{
+    n_forks++;
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, count_fork);
+}
+
+static bool orphaned(const struct pool *p)
+{
+    return p->n_forks != n_forks;
+}
+
 utter_status pool_create(struct pool **out, int n_threads, struct error *e)
 {
     *out = NULL;
@@ -169,6 +190,8 @@ utter_status pool_create(struct pool **out, int n_threads, struct error *e)
     if (!p) return error_set(e, UTTER_OUT_OF_MEMORY, "no memory for a thread pool");
     memset(p, 0, sizeof *p);
     p->n_threads = n_threads;
+    pthread_once(&watch_once, watch_forks);
+    p->n_forks = n_forks;
     atomic_store(&p->inside, CLOSED);
     pthread_mutex_init(&p->run_lock, NULL);
     pthread_mutex_init(&p->sleep_lock, NULL);
@@ -192,13 +215,15 @@ void pool_destroy(struct pool **pool)
 {
     struct pool *p = *pool;
     if (!p) return;
-    atomic_store(&p->quit, true);
-    announce(p);
-    for (int i = 0; i < p->n_started; i++) pthread_join(p->threads[i], NULL);
-    pthread_cond_destroy(&p->loan_ended);
-    pthread_cond_destroy(&p->wake);
-    pthread_mutex_destroy(&p->sleep_lock);
-    pthread_mutex_destroy(&p->run_lock);
+    if (!orphaned(p)) {
+        atomic_store(&p->quit, true);
+        announce(p);
+        for (int i = 0; i < p->n_started; i++) pthread_join(p->threads[i], NULL);
+        pthread_cond_destroy(&p->loan_ended);
+        pthread_cond_destroy(&p->wake);
+        pthread_mutex_destroy(&p->sleep_lock);
+        pthread_mutex_destroy(&p->run_lock);
+    }
     mem_free(p);
     *pool = NULL;
 }
@@ -219,7 +244,7 @@ static bool run(struct pool *p, struct cancel *cancel, int n_tiles, int n_shares
         atomic_store_explicit(&p->shares[i].next, (int)((int64_t)n_tiles * i / n_shares), memory_order_relaxed);
         p->shares[i].end = (int)((int64_t)n_tiles * (i + 1) / n_shares);
     }
-    bool alone = p->n_started == 0 || n_tiles == 1;
+    bool alone = p->n_started == 0 || n_tiles == 1 || orphaned(p);
     if (!alone) {
         open_door(p);
         announce(p);
@@ -243,7 +268,8 @@ bool pool_run_in_shares(struct pool *p, struct cancel *cancel, int n_tiles, pool
 bool pool_lend(struct pool *p, void (*fn)(void *), void *arg)
 {
     int none = LOAN_NONE;
-    if (p->n_started == 0 || !atomic_compare_exchange_strong(&p->loan, &none, LOAN_WRITTEN)) return false;
+    if (p->n_started == 0 || orphaned(p) || !atomic_compare_exchange_strong(&p->loan, &none, LOAN_WRITTEN))
+        return false;
     p->loan_fn = fn;
     p->loan_arg = arg;
     atomic_store_explicit(&p->loan, LOAN_GIVEN, memory_order_release);

@@ -4,6 +4,8 @@
  * One pool per model. Work is n_tiles independent tiles; which thread runs a tile never changes what it computes, so
  * results do not depend on the number of threads. Every worker polls the cancel token before every tile; when it fires,
  * no further tile starts and pool_run returns after all workers have parked.
+ *
+ * A child that fork() makes while no job runs may go on with the pool: it has no workers there, and does all the work itself.
  */
 #ifndef BASE_POOL_H
 #define BASE_POOL_H

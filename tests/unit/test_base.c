@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/arena.h"
@@ -170,6 +171,39 @@ static void a_lent_worker_works_beside_the_others(void **state)
     }
 }
 
+/* What a child does, in which the workers are not: nothing waits for them. */
+static void use_without_workers(struct pool *p)
+{
+    struct loan l = {0};
+    alarm(20); /* a child that hangs is killed */
+    for (int round = 0; round < 3; round++) {
+        atomic_int seen[37] = {0};
+        bool well = !pool_lend(p, wait_for_a_job, &l) && pool_run(p, NULL, 37, count_tile, seen);
+        for (int i = 0; i < 37; i++) well &= atomic_load(&seen[i]) == 1;
+        if (!well) _exit(1);
+    }
+    pool_destroy(&p);
+    _exit(0);
+}
+
+static void a_forked_child_goes_on_alone(void **state)
+{
+    (void)state;
+    struct pool *p;
+    assert_int_equal(pool_create(&p, 3, NULL), UTTER_OK);
+    for (int asleep = 0; asleep < 2; asleep++) { /* what a child inherits: workers that spin, workers that sleep */
+        if (asleep) usleep(50000);
+        const pid_t child = fork();
+        if (child == 0) use_without_workers(p);
+        int status = -1;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+    }
+    atomic_int seen[37] = {0};
+    assert_true(pool_run(p, NULL, 37, count_tile, seen));
+    pool_destroy(&p);
+}
+
 struct waiting {
     struct cancel cancel;
     pthread_mutex_t lock;
@@ -258,6 +292,7 @@ int main(void)
         cmocka_unit_test(pool_stops_at_the_next_tile),
         cmocka_unit_test(cancel_ends_waiting_for_a_lock),
         cmocka_unit_test(a_lent_worker_works_beside_the_others),
+        cmocka_unit_test(a_forked_child_goes_on_alone),
         cmocka_unit_test(cancel_latches),
         cmocka_unit_test(map_refuses_what_is_no_file),
         cmocka_unit_test(blocks_read_as_specified),

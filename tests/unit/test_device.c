@@ -924,6 +924,42 @@ static void forked_streams_work_side_by_side(void **state)
     device_array_free(device, &f.out);
 }
 
+struct product_beside {
+    struct stream *s;
+    struct array out, x;
+    const struct weight *w;
+};
+
+static void multiply_beside(void *arg)
+{
+    struct product_beside *p = arg;
+    op_linear(p->s, p->out, p->x, p->w, (struct epilogue){0});
+}
+
+/* It uses one thread, so the others' share of scratch is not asked for. */
+static void a_forked_stream_needs_scratch_for_one_thread(void **state)
+{
+    (void)state;
+    enum { IN = 700, OUT = 300, ROWS = 40 };
+    struct stored values = make_tensor(DTYPE_F32, LAYOUT_TORCH, OUT, IN, 0);
+    struct device *many;
+    struct weight *w;
+    struct product_beside p = {.x = random_array(ROWS, IN)};
+    assert_int_equal(device_create_cpu(&many, &(struct device_options){.n_threads = 200}, NULL), UTTER_OK);
+    assert_int_equal(stream_create(&p.s, many, NULL, 2 << 20, NULL), UTTER_OK);
+    assert_int_equal(device_array(&p.out, many, ROWS, OUT, NULL), UTTER_OK);
+    assert_int_equal(weight_create(&w, many, WEIGHT_LINEAR, &values.t, (struct array){0}, NULL), UTTER_OK);
+    p.w = w;
+    assert_true(stream_fork(p.s, multiply_beside, &p));
+    stream_join(p.s);
+    assert_string_equal(stream_error(p.s), "");
+    weight_destroy(&w);
+    device_array_free(many, &p.out);
+    stream_destroy(&p.s);
+    device_destroy(&many);
+    free_tensor(&values);
+}
+
 static void a_cancel_latches(void **state)
 {
     (void)state;
@@ -1107,6 +1143,7 @@ int main(void)
         TEST(resident_weights_are_the_same),
         TEST(a_cancel_latches),
         TEST(forked_streams_work_side_by_side),
+        TEST(a_forked_stream_needs_scratch_for_one_thread),
         TEST(threads_do_not_change_bytes),
         TEST(parameters_become_floats),
         TEST(levels_are_named),

@@ -129,7 +129,7 @@ static const uint32_t *paired(struct stream *s, struct array x, int n_heads, boo
     const size_t rows = round_up(x.rows, k->panel);
     *head_step = (ptrdiff_t)(rows * (size_t)(x.cols / n_heads / 2));
     p.pairs = (uint32_t *)cpu_scratch(s, rows * (size_t)x.cols / 2);
-    p.scratch = cpu_scratch(s, (size_t)(k->panel * x.cols) * (size_t)pool_threads(s->device->pool));
+    p.scratch = cpu_scratch(s, (size_t)(k->panel * x.cols) * (size_t)cpu_workers(s));
     if (p.pairs && p.scratch) cpu_run(s, ceil_div(x.rows, k->panel), pair_tile, &p);
     return p.pairs;
 }
@@ -172,7 +172,7 @@ static void attend(struct stream *s, const struct attention *a, int n_heads)
     if (j.tile_queries > a->n_queries) j.tile_queries = a->n_queries;
     j.n_query_tiles = ceil_div(a->n_queries, j.tile_queries);
     j.scratch_floats = (attention_scratch(&d->kernels, a) + 15) & ~(size_t)15;
-    j.scratch = cpu_scratch(s, j.scratch_floats * (size_t)pool_threads(d->pool));
+    j.scratch = cpu_scratch(s, j.scratch_floats * (size_t)cpu_workers(s));
     if (j.scratch) cpu_run(s, j.n_query_tiles * n_heads, attend_tile, &j);
 }
 
@@ -406,7 +406,7 @@ static void narrow_cache(struct stream *s, struct attention *a, const struct kv_
     a->v_pairs = p.value_pairs = (uint32_t *)cpu_scratch(s, n_panels * size / 2);
     a->k_pairs_head = a->v_pairs_head = (ptrdiff_t)k->panel * a->head_dim / 2;
     a->k_pairs_panel = a->v_pairs_panel = (ptrdiff_t)size / 2;
-    p.scratch = cpu_scratch(s, size * (size_t)pool_threads(s->device->pool));
+    p.scratch = cpu_scratch(s, size * (size_t)cpu_workers(s));
     if (s->status == UTTER_OK) cpu_run(s, (int)n_panels, pair_cached_tile, &p);
 }
 

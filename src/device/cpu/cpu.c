@@ -147,6 +147,11 @@ void stream_join(struct stream *s)
     s->alone = false;
 }
 
+int cpu_workers(const struct stream *s)
+{
+    return s->alone ? 1 : pool_threads(s->device->pool);
+}
+
 static bool run_alone(struct stream *s, int n_tiles, pool_tile_fn *fn, void *arg)
 {
     for (int tile = 0; tile < n_tiles; tile++) {

@@ -51,6 +51,7 @@ struct kv_cache {
 /* Runs fn over tiles; a cancel latches CANCELLED in the stream. */
 void cpu_run(struct stream *s, int n_tiles, pool_tile_fn *fn, void *arg);
 void cpu_run_in_shares(struct stream *s, int n_tiles, pool_tile_fn *fn, void *arg); /* see pool.h */
+int cpu_workers(const struct stream *s); /* how many may run the tiles of an op: for scratch of each */
 /* 64-byte aligned floats from the stream's scratch; NULL after latching OUT_OF_MEMORY. */
 float *cpu_scratch(struct stream *s, size_t n_floats);
 

@@ -227,7 +227,7 @@ static void run_product(struct stream *s, struct product *p, const struct epilog
     if (s->status == UTTER_OK && fast && !j.int8 && d->kernels.product_tile_bf16 && pays) narrow_input(s, &j);
     if (s->status != UTTER_OK) return;
     j.scratch_floats = (product_scratch(&d->kernels, p) + 15) & ~(size_t)15;
-    j.scratch = cpu_scratch(s, j.scratch_floats * (size_t)pool_threads(d->pool));
+    j.scratch = cpu_scratch(s, j.scratch_floats * (size_t)cpu_workers(s));
     if (j.scratch) {
         if (j.few && p->w->grouped)
             cpu_run_in_shares(s, j.n_tiles, run_tile, &j);

@@ -15,7 +15,8 @@
  * kept by the object that failed (utter_task_last_error) or written to the caller's buffer when there is no object
  * yet. The library never prints, never exits, and installs no signal handler.
  *
- * Structs start with struct_size. Fill those you hand in with the matching _init function, then change what you need: a
+ * Structs start with struct_size. Fill those you hand in with the matching _init function, then change what you need. It hands
+ * sizeof to the library's _init_sized (which is what bindings call), so that a program writes the struct it was compiled with: a
  * smaller struct_size means an older caller, whose missing fields take their defaults; a larger one is refused when its
  * unknown tail is not zero. For those you hand out, set struct_size = sizeof: a smaller one receives the fields it has room
  * for, a larger one zeros in the fields this library does not know.
@@ -100,11 +101,15 @@ typedef struct utter_model_options {
     void *log_user;
 } utter_model_options;
 
-UTTER_API void utter_model_options_init(utter_model_options *options);
+UTTER_API void utter_model_options_init_sized(utter_model_options *options, size_t size);
+static inline void utter_model_options_init(utter_model_options *options)
+{
+    utter_model_options_init_sized(options, sizeof *options);
+}
 
 /*
- * Opens a model: a published folder, a GGUF file, or the name of a model that `utter models` lists; NULL is the default
- * model, which is the built-in voice where nothing else was chosen. options may be NULL. Weights are mapped, not read.
+ * Opens a model: a published folder, a GGUF file, or the name of a model that `utter models` lists; NULL (not "") is the
+ * default model, which is the built-in voice where nothing else was chosen. options may be NULL. Weights are mapped, not read.
  * On failure *out is NULL and error (when it is not NULL) receives a terminated text of at most error_size bytes.
  * MODEL_NOT_FOUND, MODEL_DAMAGED, OUT_OF_MEMORY, CANCELLED, INVALID_ARGUMENT, UNSUPPORTED, DEVICE. Any thread.
  */
@@ -157,7 +162,11 @@ typedef struct utter_voice_options {
     void *progress_user;
 } utter_voice_options;
 
-UTTER_API void utter_voice_options_init(utter_voice_options *options);
+UTTER_API void utter_voice_options_init_sized(utter_voice_options *options, size_t size);
+static inline void utter_voice_options_init(utter_voice_options *options)
+{
+    utter_voice_options_init_sized(options, sizeof *options);
+}
 
 /*
  * Makes a voice of a recording, for one model; it may be spoken with by any number of tasks of that model at once, and is
@@ -224,16 +233,16 @@ typedef struct utter_request {
     int32_t max_tokens;       /* most speech tokens (1/25 s each) of one piece of text, obeyed to the letter; 0: a limit
                                        that follows from the length of the text, and an end to endless repetition */
     int32_t top_k;            /* 0: off */
-    float top_p, min_p;       /* 0 to 1; 1 and 0: off */
+    float top_p, min_p;       /* above 0 to 1, 1: off; 0 to 1, 0: off */
     float temperature;        /* 0: always the likeliest token */
-    float repetition_penalty; /* 1: off; > 0 */
+    float repetition_penalty; /* 1: off; 0.01 to 100 */
     float exaggeration, cfg_weight;    /* >= 0 */
     int32_t cfm_steps;                 /* 1 to 100: steps of the flow; few are fast, the default sounds as published */
     int32_t stream;                    /* UTTER_STREAM_OFF: samples come piece by piece, each piece computed as a whole.
                                        ON: also inside a piece, in chunks of the two sizes below. AUTO: in chunks whose sizes
                                        follow measured speed so that playback does not starve; the samples then depend on
                                        that timing, unlike with the other two */
-    int32_t stream_first_chunk_tokens; /* tokens of the first chunk, > 0 */
+    int32_t stream_first_chunk_tokens; /* tokens of the first chunk, > 0; fewer than 10 count as 10: no sound before */
     int32_t stream_chunk_tokens;       /* tokens of every later chunk, > 0 */
     int32_t stream_context_tokens; /* how many tokens before a chunk its computation looks back on, besides the voice's
                                        prompt; 0: all (cost grows with the square of the length) */
@@ -248,7 +257,11 @@ typedef struct utter_request {
 } utter_request;
 
 /* Fills in the defaults of the model (NULL: of Chatterbox Turbo). */
-UTTER_API void utter_request_init(utter_request *request, const utter_model *model);
+UTTER_API void utter_request_init_sized(utter_request *request, size_t size, const utter_model *model);
+static inline void utter_request_init(utter_request *request, const utter_model *model)
+{
+    utter_request_init_sized(request, sizeof *request, model);
+}
 
 /* ---- tasks --------------------------------------------------------------------------------------------------------- */
 

@@ -13,13 +13,19 @@ A chunk is an array.array of 32-bit floats in [-1, 1] at model.sample_rate, mono
 Errors are utter.Error with .status and the library's own message.
 
 Threads: a Model may be shared; every say() and stream() runs a task of its own. The GIL is released inside the library.
+Any object may be closed by any thread, at any time: a stream that runs is cancelled, and a model or voice takes what was made
+from it along. Using what is closed raises ValueError.
 The library is found beside this file, in $UTTER_LIBRARY, or where the system's loader looks.
 """
 import array
+import contextlib
 import ctypes
+import operator
 import os
 import sys
+import threading
 import wave
+import weakref
 from ctypes import POINTER, byref, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 
 __all__ = ["Cancelled", "Error", "Model", "Sound", "Voice", "version"]
@@ -48,6 +54,10 @@ class _Request(ctypes.Structure):
                 ("sentence_silence", c_float), ("drop_pulled", c_int32), ("stream_first_prompt_tokens", c_int32),
                 ("stream_serial", c_int32)]
 
+    # What a caller may set by name; the rest is what Model.stream fills in itself.
+    settings = {name: kind for name, kind in _fields_ if name not in
+                ("struct_size", "text", "text_length", "voice", "seed", "stream", "drop_pulled")}
+
 
 class _Progress(ctypes.Structure):
     _fields_ = [("struct_size", c_uint32), ("state", c_int32), ("pieces", c_int32), ("pieces_done", c_int32),
@@ -67,13 +77,13 @@ _lib = _load()
 _ERROR_TEXT = (c_char_p, c_size_t)
 for _name, _result, _arguments in (
         ("version", c_char_p, ()), ("status_text", c_char_p, (c_int32,)),
-        ("model_options_init", None, (POINTER(_ModelOptions),)),
+        ("model_options_init_sized", None, (POINTER(_ModelOptions), c_size_t)),
         ("model_open", c_int32, (POINTER(c_void_p), c_char_p, POINTER(_ModelOptions)) + _ERROR_TEXT),
         ("model_close", None, (POINTER(c_void_p),)), ("model_get_info", c_int32, (c_void_p, POINTER(_ModelInfo))),
         ("voice_load", c_int32, (POINTER(c_void_p), c_void_p, c_char_p, c_void_p) + _ERROR_TEXT),
         ("voice_make_from_file", c_int32, (POINTER(c_void_p), c_void_p, c_char_p, c_void_p) + _ERROR_TEXT),
         ("voice_save", c_int32, (c_void_p, c_char_p) + _ERROR_TEXT), ("voice_free", None, (POINTER(c_void_p),)),
-        ("request_init", None, (POINTER(_Request), c_void_p)),
+        ("request_init_sized", None, (POINTER(_Request), c_size_t, c_void_p)),
         ("task_create", c_int32, (POINTER(c_void_p), c_void_p) + _ERROR_TEXT), ("task_free", None, (POINTER(c_void_p),)),
         ("task_start", c_int32, (c_void_p, POINTER(_Request))), ("task_step", c_int32, (c_void_p, POINTER(_Progress))),
         ("task_cancel", None, (c_void_p,)), ("task_last_error", c_char_p, (c_void_p,)),
@@ -108,6 +118,15 @@ def _path(path):
     return None if path is None else os.fsencode(path)
 
 
+def _whole(name, value, bits):
+    """value as a whole number that fits: ctypes would cut off what does not."""
+    least, most = (-2**31, 2**31 - 1) if bits == 32 else (0, RANDOM_SEED)
+    value = operator.index(value)
+    if not least <= value <= most:
+        raise ValueError(f"{name}: {value} is outside {least}..{most}")
+    return value
+
+
 class Sound:
     """Whole speech: .samples (array of floats), .sample_rate, .seed, .truncated (a limit ended a sentence)."""
 
@@ -129,15 +148,26 @@ class Sound:
 
 
 class _Handle:
-    """Owns one pointer of the library; a context manager, and closed by the garbage collector at the latest."""
+    """Owns one pointer of the library; a context manager, and closed by the garbage collector at the latest.
+
+    _lock is held while the pointer is used, and taken from the outside in: model, voice, stream. _children are those that
+    use this object; they are closed before it."""
     _free = None
 
     def __init__(self):
-        self._pointer = c_void_p()
+        self._pointer, self._lock, self._children = c_void_p(), threading.RLock(), weakref.WeakSet()
+
+    def _open(self):
+        if not self._pointer:
+            raise ValueError(f"the {type(self).__name__.strip('_').lower()} is closed")
+        return self._pointer
 
     def close(self):
-        if self._pointer:
-            getattr(_lib, self._free)(byref(self._pointer))
+        with self._lock:
+            for child in list(self._children):
+                child.close()
+            if self._pointer:
+                getattr(_lib, self._free)(byref(self._pointer))
 
     def __enter__(self):
         return self
@@ -151,12 +181,13 @@ class _Handle:
 
 
 class Voice(_Handle):
-    """A speaker, made by Model.load_voice or Model.make_voice. Close it before its model."""
+    """A speaker, made by Model.load_voice or Model.make_voice."""
     _free = "utter_voice_free"
 
     def save(self, path):
         error = ctypes.create_string_buffer(512)
-        _check(_lib.utter_voice_save(self._pointer, _path(path), error, 512), error.value)
+        with self._lock:
+            _check(_lib.utter_voice_save(self._open(), _path(path), error, 512), error.value)
 
 
 class Model(_Handle):
@@ -165,9 +196,10 @@ class Model(_Handle):
 
     def __init__(self, path=None, threads=0, precision="f32", cpu=None):
         super().__init__()
+        self._listening = threading.RLock()  # held, instead of _lock, while a voice is made, which takes long
         options, error = _ModelOptions(), ctypes.create_string_buffer(512)
-        _lib.utter_model_options_init(byref(options))
-        options.n_threads, options.precision = threads, {"f32": 0, "fast": 1}[precision]
+        _lib.utter_model_options_init_sized(byref(options), ctypes.sizeof(options))
+        options.n_threads, options.precision = _whole("threads", threads, 32), {"f32": 0, "fast": 1}[precision]
         options.cpu_level = cpu.encode() if cpu else None
         _check(_lib.utter_model_open(byref(self._pointer), _path(path), byref(options), error, 512), error.value)
         info = _ModelInfo(struct_size=ctypes.sizeof(_ModelInfo))
@@ -178,8 +210,15 @@ class Model(_Handle):
 
     def _voice(self, function, path):
         voice, error = Voice(), ctypes.create_string_buffer(512)
-        _check(function(byref(voice._pointer), self._pointer, _path(path), None, error, 512), error.value)
+        with self._listening:
+            with self._lock:
+                self._children.add(voice)
+            _check(function(byref(voice._pointer), self._open(), _path(path), None, error, 512), error.value)
         return voice
+
+    def close(self):
+        with self._listening:
+            super().close()
 
     def load_voice(self, path):
         return self._voice(_lib.utter_voice_load, path)
@@ -189,7 +228,8 @@ class Model(_Handle):
 
     def stream(self, text, voice=None, stream="on", seed=None, **settings):
         """Yields chunks of samples while the text is spoken. settings are the fields of utter_request: temperature, top_k, top_p,
-        repetition_penalty, max_tokens, cfm_steps, sentence_silence, stream_chunk_tokens, ... Without a seed one is drawn."""
+        repetition_penalty, max_tokens, cfm_steps, sentence_silence, stream_chunk_tokens, ... Without a seed one is drawn.
+        Threads that share a stream get its chunks in turn."""
         return _Stream(self, text, voice, stream, seed, settings)
 
     def say(self, text, voice=None, seed=None, **settings):
@@ -208,40 +248,61 @@ class _Stream(_Handle):
     def __init__(self, model, text, voice, stream, seed, settings):
         super().__init__()
         self._model, self._voice_used = model, voice  # kept alive
+        self._freeing = threading.RLock()  # cancel() may come while _lock is held by a step
         self.seed, self.truncated, self._done = None, False, False
         error, request = ctypes.create_string_buffer(512), _Request()
-        _check(_lib.utter_task_create(byref(self._pointer), model._pointer, error, 512), error.value)
-        _lib.utter_request_init(byref(request), model._pointer)
-        data = text.encode()
-        request.text, request.text_length = data, len(data)
-        request.voice = voice._pointer if voice else None
-        request.stream, request.drop_pulled = STREAM_MODES[stream], 1
-        request.seed = RANDOM_SEED if seed is None else seed
-        for name, value in settings.items():
-            if name not in {field[0] for field in _Request._fields_}:
-                raise TypeError(f"unknown setting {name!r}")
-            setattr(request, name, value)
-        self._check(_lib.utter_task_start(self._pointer, byref(request)))
+        with model._lock, voice._lock if voice is not None else contextlib.nullcontext():
+            _lib.utter_request_init_sized(byref(request), ctypes.sizeof(request), model._open())
+            data = text.encode()
+            request.text, request.text_length = data, len(data)
+            request.voice = voice._open() if voice is not None else None
+            request.stream, request.drop_pulled = STREAM_MODES[stream], 1
+            request.seed = RANDOM_SEED if seed is None else _whole("seed", seed, 64)
+            for name, value in settings.items():
+                self._set(request, name, value)
+            for owner in (model, voice):
+                if owner is not None:
+                    owner._children.add(self)
+            _check(_lib.utter_task_create(byref(self._pointer), model._pointer, error, 512), error.value)
+            self._check(_lib.utter_task_start(self._pointer, byref(request)))
+
+    @staticmethod
+    def _set(request, name, value):
+        if name not in _Request.settings:
+            raise TypeError(f"unknown setting {name!r}")
+        kind = _Request.settings[name]
+        if kind is c_int32:
+            value = _whole(name, value, 32)
+        elif kind is c_char_p and isinstance(value, str):
+            value = value.encode()
+        setattr(request, name, value)
 
     def _check(self, status):
         return _check(status, _lib.utter_task_last_error(self._pointer) if status < 0 else b"")
 
     def cancel(self):
         """From any thread: the running step ends within milliseconds and the iteration raises Cancelled."""
-        _lib.utter_task_cancel(self._pointer)
+        with self._freeing:
+            _lib.utter_task_cancel(self._pointer)
+
+    def close(self):
+        self.cancel()
+        with self._lock, self._freeing:
+            super().close()
 
     def __iter__(self):
         return self
 
     def __next__(self):
         progress = _Progress(struct_size=ctypes.sizeof(_Progress))
-        while self._pointer and not self._done:
-            status = self._check(_lib.utter_task_step(self._pointer, byref(progress)))
-            self._done = status == DONE
-            self.seed, self.truncated = progress.seed, bool(progress.truncated)
-            chunk = self._pull()
-            if chunk:
-                return chunk
+        with self._lock:
+            while not self._done:
+                status = self._check(_lib.utter_task_step(self._open(), byref(progress)))
+                self._done = status == DONE
+                self.seed, self.truncated = progress.seed, bool(progress.truncated)
+                chunk = self._pull()
+                if chunk:
+                    return chunk
         raise StopIteration
 
     def _pull(self):

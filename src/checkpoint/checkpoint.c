@@ -226,7 +226,10 @@ const char *checkpoint_variant(const struct checkpoint *ck)
 {
     const struct tensor *wpe = checkpoint_find(ck, "t3.tfmr.wpe.weight"),
                         *text = checkpoint_find(ck, "t3.text_emb.weight");
-    if (wpe) return wpe->shape[wpe->n_dims - 1] == 768 ? "nano" : "turbo";
+    if (wpe) {
+        const int64_t width = wpe->shape[wpe->n_dims - 1];
+        return width == 1024 ? "turbo" : width == 768 ? "nano" : "small";
+    }
     if (!text || !checkpoint_find(ck, "t3.tfmr.norm.weight")) return "none";
     return text->shape[0] == 704 ? "english" : "multilingual";
 }

@@ -65,7 +65,8 @@ size_t checkpoint_metas(const struct checkpoint *ck);
 const struct meta *checkpoint_meta_at(const struct checkpoint *ck, size_t index);
 const struct meta *checkpoint_meta(const struct checkpoint *ck, const char *key); /* NULL when absent */
 
-/* Which published model has these shapes: "turbo", "nano", "english", "multilingual"; "none" without T3. */
+/* Which published model has these shapes: "turbo", "nano", "english", "multilingual"; "small": on GPT-2 as Turbo, but of
+ * another width, as the built-in voices; "none" without T3. */
 const char *checkpoint_variant(const struct checkpoint *ck);
 /* Whether the networks that listen to a reference are there, and no metadata says that they are of no use. */
 bool checkpoint_can_clone(const struct checkpoint *ck);

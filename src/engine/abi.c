@@ -25,6 +25,15 @@ utter_status abi_read(void *known, size_t known_size, const void *from, const ch
     return UTTER_OK;
 }
 
+void abi_init(void *to, size_t size, const void *defaults, size_t known_size)
+{
+    const uint32_t struct_size = (uint32_t)size;
+    if (!to || size < sizeof struct_size || size > UINT32_MAX) return;
+    memset(to, 0, size);
+    memcpy(to, defaults, size < known_size ? size : known_size);
+    memcpy(to, &struct_size, sizeof struct_size);
+}
+
 bool abi_write(void *to, const void *known, size_t known_size)
 {
     const uint32_t size = struct_size(to);

@@ -41,8 +41,7 @@ void clone_room_free(struct clone_room **room)
 static utter_status refuse_clone(const struct utter_model *m, struct error *e)
 {
     return error_set(e, UTTER_CANNOT_CLONE,
-                     "%s: this model has one voice of its own and cannot take others; Chatterbox Turbo, Nano, "
-                     "Multilingual and English can "
+                     "%s: this model has one voice of its own and cannot take others; Chatterbox Turbo and Nano can "
                      "(name one with -m)",
                      m->path);
 }
@@ -78,9 +77,10 @@ struct making {
     struct utter_voice *voice;
 };
 
-void utter_voice_options_init(utter_voice_options *o)
+void utter_voice_options_init_sized(utter_voice_options *o, size_t size)
 {
-    if (o) *o = (utter_voice_options){.struct_size = sizeof *o, .start_seconds = -1};
+    const utter_voice_options defaults = {.start_seconds = -1};
+    abi_init(o, size, &defaults, sizeof defaults);
 }
 
 static utter_status begin(struct making *k, utter_voice **out, utter_model *model, const utter_voice_options *options)

@@ -155,7 +155,10 @@ void located_models_free(struct located_models *m)
 utter_status locate_model(char **out, const char *path_or_name, struct error *e)
 {
     *out = NULL;
-    const char *wanted = path_or_name && *path_or_name ? path_or_name : getenv("UTTER_MODEL");
+    if (path_or_name && !*path_or_name)
+        return error_set(e, UTTER_MODEL_NOT_FOUND,
+                         "the name of the model is empty: leave it out for the default model");
+    const char *wanted = path_or_name ? path_or_name : getenv("UTTER_MODEL");
     const char *path = wanted && exists(wanted) ? wanted : NULL;
     struct located_models all;
     utter_status s = locate_models(&all, e);

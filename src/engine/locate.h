@@ -25,7 +25,7 @@ utter_status locate_models(struct located_models *out, struct error *e); /* ever
 void located_models_free(struct located_models *m);
 
 /* The path to open for what the user typed: an existing path as it is, else the name of a model that locate_models finds.
- * NULL or "" is the default model, the first one found. *out is freed with mem_free. */
+ * NULL is the default model, the first one found; "" is refused. *out is freed with mem_free. */
 utter_status locate_model(char **out, const char *path_or_name, struct error *e);
 
 /* The voices in $XDG_DATA_HOME/utter/voices (by default ~/.local/share/utter/voices): NAME.voice. */

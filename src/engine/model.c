@@ -21,9 +21,10 @@ void model_log(const struct utter_model *m, utter_log_level level, const char *f
     m->log((int)level, line, m->log_user);
 }
 
-void utter_model_options_init(utter_model_options *o)
+void utter_model_options_init_sized(utter_model_options *o, size_t size)
 {
-    if (o) *o = (utter_model_options){.struct_size = sizeof *o};
+    const utter_model_options defaults = {0};
+    abi_init(o, size, &defaults, sizeof defaults);
 }
 
 /* ---- opening ---- */
@@ -53,13 +54,6 @@ static utter_status bind_networks(struct utter_model *m, struct cancel *cancel, 
     return s;
 }
 
-static const char *variant_of(const struct t3_gpt2 *t3)
-{
-    return t3->n_layers == 24 && t3->width == 1024  ? "turbo"
-           : t3->n_layers == 12 && t3->width == 768 ? "nano"
-                                                    : "small";
-}
-
 static utter_status open_model(struct utter_model *m, const utter_model_options *o, struct error *e)
 {
     struct cancel cancel = {0};
@@ -81,7 +75,7 @@ static utter_status open_model(struct utter_model *m, const utter_model_options 
     }
     if (s == UTTER_OK) s = clone_room_create(&m->clone_room, e);
     if (s == UTTER_OK && cancel_poll(&cancel)) s = error_set(e, UTTER_CANCELLED, "%s: loading was cancelled", m->path);
-    if (s == UTTER_OK) m->variant = variant_of(m->t3);
+    if (s == UTTER_OK) m->variant = checkpoint_variant(m->checkpoint);
     return s;
 }
 
@@ -149,11 +143,9 @@ utter_status utter_model_get_info(const utter_model *m, utter_model_info *info)
 }
 
 /* Specification section 7; the flow's steps come from the model, which is distilled for them or not. */
-void utter_request_init(utter_request *r, const utter_model *model)
+void utter_request_init_sized(utter_request *r, size_t size, const utter_model *model)
 {
-    if (!r) return;
-    *r = (utter_request){
-        .struct_size = sizeof *r,
+    const utter_request defaults = {
         .prompt_batch_size = 512,
         .seed = UTTER_SEED_RANDOM,
         .top_k = 1000,
@@ -166,4 +158,5 @@ void utter_request_init(utter_request *r, const utter_model *model)
         .stream_chunk_tokens = 25,
         .sentence_silence = 0.1f,
     };
+    abi_init(r, size, &defaults, sizeof defaults);
 }

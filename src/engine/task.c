@@ -147,7 +147,7 @@ static utter_status check_request(const utter_request *r, struct error *e)
         {"top_p", (double)r->top_p, 1e-6, 1},
         {"min_p", (double)r->min_p, 0, 1},
         {"temperature", (double)r->temperature, 0, 100},
-        {"repetition_penalty", (double)r->repetition_penalty, 0.01, 100},
+        {"repetition_penalty", (double)r->repetition_penalty, (double)0.01f, 100},
         {"exaggeration", (double)r->exaggeration, 0, 10},
         {"cfg_weight", (double)r->cfg_weight, 0, 10},
         {"cfm_steps", r->cfm_steps, 1, 100},
@@ -209,6 +209,13 @@ static void tell_notices(const struct utter_model *m, const struct text_notices 
         model_log(m, UTTER_LOG_INFO, "left out %d emoji and %d ornaments", n->n_emoji, n->n_ornaments);
 }
 
+/* With fewer tokens than give a sample the first sound would have to wait for a whole later chunk. */
+static int first_chunk_tokens(const utter_request *r)
+{
+    const int least = s3gen_first_tokens(&(struct s3gen_options){0});
+    return r->stream_first_chunk_tokens > least ? r->stream_first_chunk_tokens : least;
+}
+
 utter_status utter_task_start(utter_task *t, const utter_request *request)
 {
     if (!t) return UTTER_INVALID_ARGUMENT;
@@ -241,7 +248,7 @@ utter_status utter_task_start(utter_task *t, const utter_request *request)
                    error_set(&t->error, UTTER_VOICE_UNUSABLE, "the voice was made for %s, not for %s",
                              t->request.voice->model->path, t->model->path));
     t->n_runs++;
-    governor_begin(&t->governor, r.stream == UTTER_STREAM_AUTO, r.stream_first_chunk_tokens, r.stream_chunk_tokens,
+    governor_begin(&t->governor, r.stream == UTTER_STREAM_AUTO, first_chunk_tokens(&r), r.stream_chunk_tokens,
                    now_seconds());
     t->state = UTTER_STATE_PROMPT;
     return UTTER_OK;

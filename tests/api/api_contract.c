@@ -65,6 +65,9 @@ static void the_model_tells_what_it_is(void **state)
     assert_int_equal(utter_model_open(&none, "no/such/model", NULL, error, sizeof error), UTTER_MODEL_NOT_FOUND);
     assert_null(none);
     assert_non_null(strstr(error, "no/such/model"));
+    assert_int_equal(utter_model_open(&none, "", NULL, error, sizeof error), UTTER_MODEL_NOT_FOUND);
+    assert_null(none);
+    assert_non_null(strstr(error, "empty"));
 }
 
 /* each bad field is named, and neither the state nor a completed result changes. */
@@ -123,6 +126,55 @@ static void a_bad_request_is_refused_and_changes_nothing(void **state)
     assert_same_sound(sound, again);
     free(again.samples);
     free(sound.samples);
+    utter_task_free(&t);
+}
+
+/* An init function fills what its caller was compiled with: an older struct is not written past its end, a newer one's
+ * tail is zero, and either is accepted as it comes out. */
+static void init_writes_the_callers_size(void **state)
+{
+    (void)state;
+    union {
+        utter_request r;
+        utter_model_options m;
+        utter_voice_options v;
+        unsigned char bytes[sizeof(utter_request) + 16];
+    } u;
+    const size_t sizes[] = {offsetof(utter_request, seed), offsetof(utter_request, stream_serial), sizeof u};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        memset(&u, 0xA5, sizeof u);
+        utter_request_init_sized(&u.r, sizes[i], model);
+        assert_int_equal(u.r.struct_size, sizes[i]);
+        assert_int_equal(u.r.prompt_batch_size, 512);
+        for (size_t k = sizes[i]; k < sizeof u; k++) assert_int_equal(u.bytes[k], 0xA5);
+        for (size_t k = sizeof u.r; k < sizes[i]; k++) assert_int_equal(u.bytes[k], 0);
+        u.r.text = "Hi.";
+        u.r.text_length = 3;
+        utter_task *t = new_task(model);
+        assert_int_equal(utter_task_start(t, &u.r), UTTER_OK);
+        utter_task_free(&t);
+    }
+    memset(&u, 0xA5, sizeof u);
+    utter_model_options_init_sized(&u.m, offsetof(utter_model_options, log));
+    assert_int_equal(u.m.struct_size, offsetof(utter_model_options, log));
+    assert_true(u.bytes[offsetof(utter_model_options, log)] == 0xA5 && u.m.n_threads == 0);
+    utter_voice_options_init_sized(&u.v, sizeof(uint32_t) - 1); /* no room for its size: nothing */
+    assert_int_equal(u.bytes[sizeof u - 1], 0xA5);
+    assert_int_equal(u.m.struct_size, offsetof(utter_model_options, log));
+}
+
+/* The bounds belong to the range, also where a float is not the decimal number. */
+static void bounds_are_accepted(void **state)
+{
+    (void)state;
+    utter_task *t = new_task(model);
+    utter_request r = request_for(model, "Hi.");
+    r.repetition_penalty = 0.01f;
+    r.max_tokens = 1;
+    assert_int_equal(utter_task_start(t, &r), UTTER_OK);
+    assert_int_equal(step_to_end(t, NULL), UTTER_DONE);
+    r.repetition_penalty = 0.0099f;
+    assert_int_equal(utter_task_start(t, &r), UTTER_INVALID_ARGUMENT);
     utter_task_free(&t);
 }
 
@@ -362,6 +414,8 @@ int main(void)
         cmocka_unit_test(null_is_safe),
         cmocka_unit_test(the_model_tells_what_it_is),
         cmocka_unit_test(a_bad_request_is_refused_and_changes_nothing),
+        cmocka_unit_test(init_writes_the_callers_size),
+        cmocka_unit_test(bounds_are_accepted),
         cmocka_unit_test(structs_of_other_versions),
         cmocka_unit_test(steps_outside_a_run),
         cmocka_unit_test(a_run_step_by_step),

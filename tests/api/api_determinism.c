@@ -137,6 +137,21 @@ static void pieces_follow_each_other_with_silence_between(void **state)
     utter_task_free(&t);
 }
 
+/* How many tokens there are when the first chunk, asked for with n_asked, becomes sound. */
+static void assert_first_sound_after(utter_task *t, const utter_request *request, int n_asked, int n_tokens)
+{
+    utter_request r = *request;
+    utter_progress p = {.struct_size = sizeof p};
+    r.stream_first_chunk_tokens = n_asked;
+    r.stream_chunk_tokens = 20;
+    assert_int_equal(utter_task_reset(t), UTTER_OK);
+    assert_int_equal(utter_task_start(t, &r), UTTER_OK);
+    while (utter_task_step(t, &p) == UTTER_OK) continue;
+    assert_true(p.samples_ready > 0);
+    assert_int_equal(p.tokens_generated, n_tokens);
+    assert_int_equal(utter_task_reset(t), UTTER_OK);
+}
+
 static void streamed_chunks_join_to_a_whole(void **state)
 {
     (void)state;
@@ -157,7 +172,11 @@ static void streamed_chunks_join_to_a_whole(void **state)
     while (utter_task_step(t, &p) == UTTER_OK) continue;
     assert_true(p.samples_ready > 0);
     assert_true(p.tokens_generated < 20);
+    assert_first_sound_after(t, &r, 1, 10); /* not after a whole later chunk */
+    assert_first_sound_after(t, &r, 10, 10);
+    assert_first_sound_after(t, &r, 12, 12);
     r.stream = UTTER_STREAM_AUTO;
+    assert_first_sound_after(t, &r, 1, 10);
     assert_int_equal(utter_task_reset(t), UTTER_OK);
     struct sound governed = speak_on(t, &r);
     assert_int_equal(whole.n, governed.n);

@@ -23,7 +23,8 @@ cmp mini.wav f32.gguf.wav || fail "the f32 file sounds different from its folder
 
 code 0 'general.name *"mini"' "$UTTER" inspect f32.gguf
 code 0 '"de"' "$UTTER" inspect f32.gguf
-code 0 'variant: turbo; parts: t3 s3gen' "$UTTER" inspect "$model"
+code 0 'variant: small; parts: t3 s3gen' "$UTTER" inspect "$model"
+code 1 '"variant": "small"' "$UTTER" say -m "$model" -s 5 -n 6 "One." --json -o json.wav
 "$UTTER" inspect --json f32.gguf >f32.json
 python3 -c 'import json; j = json.load(open("f32.json")); assert j["format"] == "gguf (utter)" and len(j["tensors"]) > 500' ||
   fail "inspect --json is not what it should be"

@@ -31,6 +31,17 @@ run 0 examples/worker 120; prints "cancelled:"
 begin "Python"
 if [ -z "$SANITIZE" ]; then # a sanitized library needs a sanitized interpreter
   export PYTHONPATH=$SOURCE/bindings/python PYTHONDONTWRITEBYTECODE=1 UTTER_LIBRARY=$lib/libutter.so
+  cat >sizes.c <<'C'
+#include <stdio.h>
+#include <utter.h>
+int main(void)
+{
+    printf("%zu %zu %zu %zu\n", sizeof(utter_model_options), sizeof(utter_model_info), sizeof(utter_request), sizeof(utter_progress));
+    return 0;
+}
+C
+  run 0 "$CC" -I"$prefix/include" sizes.c -o sizes
+  export SIZES=$(./sizes) MINI=$BUILD/mini
   run 0 python3 examples/stream.py; prints "s of speech"
   run 0 python3 "$SOURCE/tests/e2e/binding.py"
 fi

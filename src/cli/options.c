@@ -180,7 +180,7 @@ static bool read_environment(const struct option *o, void *settings)
     for (; o->names || o->type == OPTION_HEADING; o++) {
         if (!o->names || !environment_name(o, variable)) continue;
         const char *text = getenv(variable);
-        if (text && !set_field(o, settings, text, variable)) return false;
+        if (text && *text && !set_field(o, settings, text, variable)) return false; /* an empty one counts as unset */
     }
     return true;
 }

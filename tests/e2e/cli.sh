@@ -37,6 +37,7 @@ run 2 "$UTTER" say -o x.doc hello; says "x.doc: the name does not say the format
 begin "the environment sets options, the command line wins"
 run 2 env UTTER_THREADS=none "$UTTER" say hello; says "UTTER_THREADS: 'none'"
 run 3 env UTTER_MODEL=/no/such "$UTTER" say hello -o x.wav; says "/no/such"
+run 0 env UTTER_MODEL= "$UTTER" tokenize hello
 
 for e in "UTTER_PROMPT=a -p b" "UTTER_FILE=a b" "UTTER_OUTPUT=a.wav -d . b" "UTTER_VOICE=none --ref-audio none b"; do
   run 3 env ${e%% *} "$UTTER" say -m /no/such ${e#* } -d .; says "/no/such"

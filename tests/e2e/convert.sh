@@ -25,6 +25,7 @@ code 0 'general.name *"mini"' "$UTTER" inspect f32.gguf
 code 0 '"de"' "$UTTER" inspect f32.gguf
 code 0 'variant: small; parts: t3 s3gen' "$UTTER" inspect "$model"
 code 1 '"variant": "small"' "$UTTER" say -m "$model" -s 5 -n 6 "One." --json -o json.wav
+code 3 'empty' "$UTTER" say -m "" "One." -o no.wav
 "$UTTER" inspect --json f32.gguf >f32.json
 python3 -c 'import json; j = json.load(open("f32.json")); assert j["format"] == "gguf (utter)" and len(j["tensors"]) > 500' ||
   fail "inspect --json is not what it should be"

@@ -8,7 +8,7 @@ run 0 cmake --install "$BUILD" --prefix "$prefix"
 lib=$(dirname "$(find "$prefix" -name libutter.so)")
 for f in bin/utter include/utter.h share/man/man1/utter.1 share/utter/voices; do [ -e "$prefix/$f" ] || flunk "$f is not installed"; done
 export LD_LIBRARY_PATH=$lib PKG_CONFIG_PATH=$lib/pkgconfig
-objdump -p "$lib/libutter.so" | grep -q 'SONAME *libutter.so.0' || flunk "soname"
+objdump -p "$lib/libutter.so" | grep 'SONAME *libutter.so.0' >/dev/null || flunk "soname"
 
 begin "the installed command speaks, wherever it was put"
 run 0 "$prefix/bin/utter" models; prints "$prefix/share/utter/voices"

@@ -326,9 +326,8 @@ static void many_lengths_do_not_grow_memory(void **state)
 {
     (void)state;
 #ifdef __SANITIZE_ADDRESS__
-    enum {
-        LENGTHS = 12
-    }; /* slow, and what was freed is kept aside for a while: only what is read and written counts */
+    /* Slow, and what was freed is kept aside for a while: here only what is read and written counts. */
+    enum { LENGTHS = 12 };
     const size_t slack = (size_t)320 << 20;
 #else
     enum { LENGTHS = 250 };

@@ -371,6 +371,12 @@ utter_status t3_gpt2_decode(struct t3_gpt2_state *st, struct stream *s, int32_t 
     return stream_status(s);
 }
 
+utter_status t3_gpt2_decode_many(struct t3_gpt2_state *const *states, int n, struct stream *s, const int32_t *tokens)
+{
+    for (int i = 0; i < n; i++) t3_gpt2_decode(states[i], s, tokens[i]);
+    return stream_status(s);
+}
+
 /* ---- prefixes --------------------------------------------------------------------------------------------------- */
 
 utter_status t3_gpt2_prefix_create(struct t3_gpt2_prefix **out, struct t3_gpt2_state *st, struct stream *s,

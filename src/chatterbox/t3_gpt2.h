@@ -21,6 +21,7 @@ enum {
     T3_START_SPEECH = 6561,
     T3_STOP_SPEECH = 6562,
     T3_HEAD_DIM = 64,
+    T3_MAX_TOGETHER = 4,      /* states of one t3_gpt2_decode_many */
     T3_MAX_BATCH_ROWS = 256,  /* what a batch of the prompt holds at most */
     T3_MIN_BATCH_ROWS = 32,   /* and at least, for products of fewer than 16 rows may round otherwise */
     T3_RESIDENT_AFTER = 64,   /* decode steps, 2.5 s of speech: see t3_gpt2_prefill */
@@ -89,6 +90,10 @@ utter_status t3_gpt2_prefill(struct t3_gpt2_state *st, struct stream *s, int max
 /* Feeds a speech token; then the logits are those of the next one. A token outside the vocabulary or a position past
  * the room fails the stream with INVALID_ARGUMENT. */
 utter_status t3_gpt2_decode(struct t3_gpt2_state *st, struct stream *s, int32_t token);
+
+/* The same for n states (1 to T3_MAX_TOGETHER) of one network and device, one token each: results are the bytes of n single
+ * calls. All of them fail together: where one state or token is refused, no state moves. */
+utter_status t3_gpt2_decode_many(struct t3_gpt2_state *const *states, int n, struct stream *s, const int32_t *tokens);
 
 /* [speech_vocab] floats in host memory, valid until the next call on the state. */
 const float *t3_gpt2_logits(const struct t3_gpt2_state *st);

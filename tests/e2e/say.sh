@@ -53,7 +53,7 @@ PY
 done
 
 begin "a pipe is streamed when no seed wants the bytes of a file"
-text="This sentence is long enough that its first words can be heard before its last ones have been made at all."
+text="Its first words can be heard before its last ones are made."
 "$UTTER" say "$text" -o - --json 2>err | cat >auto.pcm
 seed=$(python3 -c 'import json; t = open("err").read(); print(json.JSONDecoder().raw_decode(t[t.index("{"):])[0]["seed"])')
 run 0 "$UTTER" say "$text" -s "$seed" -o whole.pcm

@@ -21,7 +21,7 @@ struct golden {
     bool fast_levels; /* leave out the scalar level, which takes minutes on networks of the published sizes */
 };
 
-/* Runs the stage at every level this machine has, on 1, 2 and 3 threads. Every out.* of the reference must be there and
+/* Runs the stage at every level this machine has, on 1, 2 and 3 threads (1 and 3 under a sanitizer). Every out.* of the reference must be there and
  * within its tolerance, and the bytes must not depend on the number of threads. Prints what is wrong and returns how many
  * things are. */
 int golden_failures(const struct golden *g);

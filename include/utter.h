@@ -251,9 +251,10 @@ typedef struct utter_request {
                                       utter_task_read is then refused */
     int32_t stream_first_prompt_tokens; /* how many of the last tokens of the voice's prompt the first chunk sees; 0: all.
                                       The prompt is most of a first chunk's work: fewer give sound sooner */
-    int32_t stream_serial;         /* 1: tokens wait while a chunk becomes sound. 0 (default): the next tokens are made at
-                                      the same time, on one of the model's threads. The samples are the same bytes, and the
-                                      first sound comes as soon, either way */
+    int32_t stream_serial;         /* 1: no token is made before it is its turn. 0 (default): the next tokens are made while a
+                                      chunk becomes sound, on one of the model's threads; and with UTTER_STREAM_OFF those of
+                                      the next pieces together with this one's, which takes less time in all, while the
+                                      first piece takes longer. The samples are the same bytes, step by step, either way */
 } utter_request;
 
 /* Fills in the defaults of the model (NULL: of Chatterbox Turbo). */
@@ -315,7 +316,8 @@ UTTER_API utter_status utter_task_start(utter_task *task, const utter_request *r
 
 /*
  * One bounded piece of work: a batch of the prompt, or one speech token, with it a chunk of sound when one is due, or the
- * rest of the sound of a piece. progress may be NULL; else its struct_size must be set.
+ * rest of the sound of a piece. With a token of one piece, a batch of the prompt of another and a token of up to three may be made,
+ * which are told when it is their turn. progress may be NULL; else its struct_size must be set.
  *     OK         call again          AUDIO      call again; new samples can be pulled
  *     DONE       completed; samples may be left to pull
  *     CANCELLED  and again on every later step; no partial work is ever visible

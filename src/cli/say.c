@@ -123,9 +123,9 @@ static const struct option options[] = {
      .help = "Tokens of the voice's prompt that the first chunk sees; fewer give sound sooner; 0: all."},
 
     {"--pipeline", NULL, OPTION_SWITCH, AT(pipeline),
-     .help =
-         "Make the next tokens while a chunk becomes sound, where there are two threads or more. This is the default; "
-         "--no-pipeline makes them afterwards. The sound is the same."},
+     .help = "Make tokens before it is their turn: the next ones while a chunk becomes sound, where there are two "
+             "threads or more, and with --stream off those of the next sentences together with this one's. This is the "
+             "default; --no-pipeline makes one after the other. The sound is the same."},
 
     {.type = OPTION_HEADING, .help = "Reports"},
     {"--json", NULL, OPTION_SWITCH, AT(json),

@@ -37,7 +37,7 @@ struct utter_task {
     utter_request request; /* text points to our copy */
     char *text;
     struct text_pieces pieces;
-    size_t n_pieces, piece; /* piece: the current one */
+    size_t n_pieces, piece, queued; /* piece: the current one; queued: how many the utterance was given */
     size_t text_bytes_done;
     int n_runs; /* started so far */
     bool piece_open, tokens_done, truncated;
@@ -119,7 +119,7 @@ utter_status utter_task_reset(utter_task *t)
     if (!t) return UTTER_INVALID_ARGUMENT;
     end(t, UTTER_STATE_IDLE, UTTER_OK);
     cancel_clear(&t->cancel);
-    t->piece = 0;
+    t->piece = t->queued = 0;
     t->n_pieces = t->text_bytes_done = 0;
     t->tokens_of_done_pieces = t->n_tokens = 0;
     t->truncated = false;
@@ -326,13 +326,13 @@ static bool chunk_due(const struct utter_task *t)
 
 /* ---- steps ---- */
 
-static utter_status open_piece(struct utter_task *t)
+static struct utterance_options piece_options(const struct utter_task *t, size_t piece)
 {
     const utter_request *r = &t->request;
-    const struct text_piece *p = &t->pieces.items[t->piece];
-    const struct utterance_options o = {
-        .seed = rng_bits(rng_stream(r->seed, "piece"), t->piece), /* so that no piece depends on those before it */
-        .expected_seconds = p->seconds,
+    return (struct utterance_options){
+        .seed = rng_bits(rng_stream(r->seed, "piece"), piece), /* so that no piece depends on those before it */
+        .expected_seconds = t->pieces.items[piece].seconds,
+        .prompt_rows = r->prompt_batch_size,
         .max_tokens = r->max_tokens,
         .top_k = r->top_k,
         .top_p = r->top_p,
@@ -343,16 +343,34 @@ static utter_status open_piece(struct utter_task *t)
         .first_prompt_tokens = r->stream_first_prompt_tokens,
         .keep_prefix = t->pieces.n > 1 || t->n_runs > 1,
     };
+}
+
+static utter_status open_piece(struct utter_task *t)
+{
     t->piece_open = true;
     t->tokens_done = t->sound_pending = false;
     t->sounded_tokens = 0;
-    return utterance_begin(t->utterance, p->spoken, r->voice, &o, &t->error);
+    if (t->queued > t->piece) {
+        utterance_next(t->utterance);
+        return UTTER_OK;
+    }
+    t->queued = t->piece + 1;
+    const struct utterance_options o = piece_options(t, t->piece);
+    return utterance_begin(t->utterance, t->pieces.items[t->piece].spoken, t->request.voice, &o, &t->error);
+}
+
+/* The tokens of the next pieces are made together with this one's, where nobody waits for its first sound. */
+static void queue_piece(struct utter_task *t)
+{
+    if (t->request.stream != UTTER_STREAM_OFF || t->request.stream_serial || t->queued == t->n_pieces) return;
+    const struct utterance_options o = piece_options(t, t->queued);
+    if (utterance_queue(t->utterance, t->pieces.items[t->queued].spoken, &o)) t->queued++;
 }
 
 static utter_status prompt_step(struct utter_task *t)
 {
     utter_status s = t->piece_open ? UTTER_OK : open_piece(t);
-    if (s == UTTER_OK) s = utterance_prompt(t->utterance, t->request.prompt_batch_size, &t->error);
+    if (s == UTTER_OK) s = utterance_prompt(t->utterance, &t->error);
     if (s != UTTER_DONE) return s;
     t->state = UTTER_STATE_GENERATING;
     return UTTER_OK;
@@ -362,6 +380,7 @@ static utter_status prompt_step(struct utter_task *t)
 static utter_status generating_step(struct utter_task *t)
 {
     if (t->sound_pending || t->tokens_done) return sound_step(t);
+    queue_piece(t);
     const utter_status s = utterance_token(t->utterance, &t->error);
     if (s < 0) return s;
     t->n_tokens = t->tokens_of_done_pieces + utterance_tokens(t->utterance);

@@ -50,6 +50,36 @@ static void any_allocation_may_fail(void **state)
     assert_int_equal(one_life(), UTTER_DONE);
 }
 
+/* The same in the steps alone, one by one: where there is no memory to make the tokens of several pieces together, or to begin a queued
+ * one, the task goes on as far as it would have come alone. */
+static void any_allocation_of_pieces_may_fail(void **state)
+{
+    (void)state;
+    utter_model *m = open_mini(2);
+    utter_request r = request_for(m, "Out. Of memory. Once. More.");
+    r.max_tokens = 2;
+    r.cfm_steps = 1;
+    struct sound whole = speak_fresh(m, &r);
+    int n_failed = 0;
+    utter_status s = UTTER_OK;
+    for (long n = 1; s != UTTER_DONE; n++) {
+        utter_task *t = new_task(m);
+        assert_int_equal(utter_task_start(t, &r), UTTER_OK);
+        mem_fail_after(n);
+        s = step_to_end(t, NULL);
+        mem_fail_after(0);
+        if (s != UTTER_DONE && s != UTTER_OUT_OF_MEMORY) fail_msg("allocation %ld: %s", n, utter_status_text(s));
+        n_failed += s != UTTER_DONE;
+        struct sound again = speak_on(t, &r);
+        assert_same_sound(whole, again);
+        free(again.samples);
+        utter_task_free(&t);
+    }
+    assert_true(n_failed > 20);
+    free(whole.samples);
+    utter_model_close(&m);
+}
+
 /* A voice of one second, saved and loaded; the networks that listen were bound by an earlier one. */
 static utter_status one_voice(utter_model *m, const float *samples, size_t n, const char *path)
 {
@@ -92,6 +122,7 @@ static void any_allocation_of_a_voice_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(any_allocation_may_fail),
+                                       cmocka_unit_test(any_allocation_of_pieces_may_fail),
                                        cmocka_unit_test(any_allocation_of_a_voice_may_fail)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -49,7 +49,9 @@ MUTATIONS = [
      "unit/test-base", {}),
     ("M-9e", "tokens beside sound never poll", "src/device/cpu/cpu.c", "        if (cancel_poll(s->cancel)) return false;\n        fn(arg, tile, 0);",
      "        fn(arg, tile, 0);", "unit/test-device", {}),
-    ("M-16b", "tokens made ahead survive a cancelled run", "src/engine/utterance.c", "    u->ahead.n = u->ahead.n_told = 0;\n    stream_clear", "    stream_clear",
+    ("M-16b", "tokens made ahead survive a cancelled run", "src/engine/utterance.c", "    l->n_made = l->n_told = 0;\n", "",
+     "api/test-api_cancel", {}),
+    ("M-16c", "pieces queued survive a cancelled run", "src/engine/task.c", "    t->piece = t->queued = 0;\n", "    t->piece = 0;\n",
      "api/test-api_cancel", {}),
     ("M-17b", "a voice is known by its address", "src/engine/voice.c", "v->kept->serial = atomic_fetch_add(&voices, 1) + 1;",
      "v->kept->serial = voices + 1;", "api/test-api_voice", {}),
@@ -58,8 +60,10 @@ MUTATIONS = [
     ("M-17", "the sound's state survives a cancelled run", "src/engine/utterance.c",
      "    s3gen_stream_begin(u->s3gen, ", "    static int runs;\n    if (runs++ != 1) s3gen_stream_begin(u->s3gen, ", "api/test-api_cancel", {}),
     ("M-18", "the random stream goes on instead of beginning again", "src/engine/task.c",
-     '.seed = rng_bits(rng_stream(r->seed, "piece"), t->piece)', '.seed = rng_bits(rng_stream(r->seed, "piece"), t->piece + (size_t)t->n_runs)',
+     '.seed = rng_bits(rng_stream(r->seed, "piece"), piece)', '.seed = rng_bits(rng_stream(r->seed, "piece"), piece + (size_t)t->n_runs)',
      "api/test-api_determinism", {}),
+    ("M-18b", "a queued piece draws with the current one's seed", "src/engine/task.c", "= piece_options(t, t->queued);", "= piece_options(t, t->piece);",
+     "api/test-api_pieces", {}),
     ("M-19", "a start keeps an old cancel", "src/engine/task.c", "    cancel_clear(&t->cancel);\n", "", "api/test-api_cancel", {}),
     ("M-20", "no token at all is a success", "src/engine/task.c", "if (utterance_tokens(t->utterance) == 0)", "if (false)",
      "api/test-api_contract", {}),
@@ -83,7 +87,7 @@ def replace(folder, name, old, new):
 
 
 def build(folder):
-    return run(["cmake", "--build", "build", "--target", "test-base", "test-device", "test-clip", "test-text", "test-api_contract", "test-api_cancel", "test-api_determinism", "test-api_voice"], folder)
+    return run(["cmake", "--build", "build", "--target", "test-base", "test-device", "test-clip", "test-text", "test-api_contract", "test-api_cancel", "test-api_determinism", "test-api_voice", "test-api_pieces"], folder)
 
 
 def test(folder, program, environment):
@@ -105,7 +109,7 @@ def main(wanted):
                 sys.exit(result.stdout)
         if build(folder).returncode:
             sys.exit("the unchanged source does not build")
-        for program in ("unit/test-base", "unit/test-device", "unit/test-clip", "unit/test-text", "api/test-api_contract", "api/test-api_cancel", "api/test-api_determinism", "api/test-api_voice"):
+        for program in ("unit/test-base", "unit/test-device", "unit/test-clip", "unit/test-text", "api/test-api_contract", "api/test-api_cancel", "api/test-api_determinism", "api/test-api_voice", "api/test-api_pieces"):
             if test(folder, program, {"UTTER_TIMING": "1"}).returncode:
                 sys.exit(f"{program} is red before anything was changed")
         for name, what, file, old, new, program, environment, *more in MUTATIONS:

@@ -4,12 +4,13 @@
 Its speech is noise, but lengths, rates, determinism, memory, streaming and errors can all be checked with it. The networks
 come from GOLDEN_DIR/chatterbox-mini's lists through utter-checkpoint, the tokenizer from GOLDEN_DIR/mini-tokenizer, and
 conds.pt is written here as torch.save would (a zip with a pickle), without torch. OUT_DIR-mute is a second model
-that stops before it says anything.
+that stops before it says anything, OUT_DIR-stumbling a third that fails at every piece with a Q.
 """
 import array, collections, io, json, math, os, pickle, shutil, subprocess, sys, types, zipfile
 
 PROMPT_TOKENS = 12      # of the flow; 25 a second
 T3_TOKENS = 20
+T3_WIDTH = 128
 STOP_SPEECH = 6562
 
 
@@ -92,19 +93,22 @@ def main(utter_checkpoint, golden, out):
         if name != "README.md":
             shutil.copyfile(f"{golden}/mini-tokenizer/{name}", f"{out}/{name}")
     save(f"{out}/conds.pt", conds())
-    mute(out, out + "-mute")
+    with open(f"{out}/vocab.json", encoding="utf-8") as f:
+        q = json.load(f)["Q"]
+    changed(out, out + "-mute", "speech_head.bias", STOP_SPEECH, 1e6)  # so sure of the stop token
+    changed(out, out + "-stumbling", "text_emb.weight", q * T3_WIDTH, math.nan)
 
 
-def mute(model, out):
-    """The same model, but so sure of the stop token that it never says anything."""
+def changed(model, out, tensor, index, value):
+    """The same model with one other value in T3."""
     os.makedirs(out, exist_ok=True)
     for name in os.listdir(model):
         shutil.copyfile(f"{model}/{name}", f"{out}/{name}")
     with open(f"{out}/t3_turbo_v1.safetensors", "r+b") as f:
         n = int.from_bytes(f.read(8), "little")
-        begin = json.loads(f.read(n))["speech_head.bias"]["data_offsets"][0]
-        f.seek(8 + n + begin + 4 * STOP_SPEECH)
-        f.write(array.array("f", [1e6]).tobytes())
+        begin = json.loads(f.read(n))[tensor]["data_offsets"][0]
+        f.seek(8 + n + begin + 4 * index)
+        f.write(array.array("f", [value]).tobytes())
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ static utter_status run_attention(void *arg)
     return done(k);
 }
 
-/* [taps][out][in] of a type, filled by a rule: every block scale 1/256, values small. */
+/* [taps][out][in] of a type, filled by a rule: values small, but none so small that arithmetic takes longer for it. */
 static utter_status make_weight(struct weight **out, void **memory, struct device *d, enum dtype type, int n_out,
                                 int in, int taps, struct error *e)
 {
@@ -60,7 +60,10 @@ static utter_status make_weight(struct weight **out, void **memory, struct devic
     unsigned char *p = *memory = mem_alloc_aligned(t.n_bytes);
     if (!p) return error_set(e, UTTER_OUT_OF_MEMORY, "no memory for %zu bytes of weights", t.n_bytes);
     for (size_t i = 0; i < t.n_bytes; i++)
-        p[i] = (unsigned char)(i * 2654435761u >> 24 & 0x1F); /* a small number in any type */
+        p[i] = (unsigned char)(i * 2654435761u >> 24 & 0x1F); /* a small number in 8 and 16 bits */
+    const size_t size = dtype_block_bytes(type);
+    for (size_t i = size - 1; (type == DTYPE_F32 || type == DTYPE_BF16) && i < t.n_bytes; i += size)
+        p[i] = 0x3C; /* from 2^-7 on */
     t.data = p;
     return weight_create(out, d, WEIGHT_LINEAR, &t, (struct array){0}, e);
 }

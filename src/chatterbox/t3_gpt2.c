@@ -261,47 +261,78 @@ static void move_layer(const struct t3_gpt2_block *b, struct stream *s)
     weight_make_resident(s, b->mlp_c_proj);
 }
 
-static void block_forward(struct t3_gpt2_state *st, struct stream *s, int layer, struct array x, struct array norm,
-                          struct array qkv, struct array hidden)
+/* Several rows of one state (n = 1), or a row each of n states. */
+static void attend(struct t3_gpt2_state *const *states, int n, struct stream *s, int layer, struct array out,
+                   struct array qkv)
 {
-    const struct t3_gpt2 *t3 = st->t3;
+    const int width = states[0]->t3->width, n_heads = states[0]->t3->n_heads;
+    const struct array q = array_cols(qkv, 0, width), k = array_cols(qkv, width, width),
+                       v = array_cols(qkv, 2 * width, width);
+    struct kv_cache *caches[T3_MAX_TOGETHER];
+    int rows[T3_MAX_TOGETHER];
+    for (int i = 0; i < n; i++) {
+        caches[i] = states[i]->kv;
+        rows[i] = states[i]->row;
+    }
+    if (n == 1)
+        op_attention_cached(s, out, q, k, v, caches[0], layer, rows[0], n_heads, 0.125f);
+    else
+        op_attention_each(s, out, q, k, v, caches, layer, rows, n_heads, 0.125f);
+}
+
+/* Every state sees its own rows of x; by the layer's number where there is one. */
+static void show(struct t3_gpt2_state *const *states, int n, struct array x, const char *name, int layer)
+{
+    const int rows = x.rows / n;
+    for (int i = 0; i < n; i++) {
+        const struct array own = array_rows(x, i * rows, rows);
+        if (layer >= 0)
+            observe(states[i]->observer, own, "%s.%d", name, layer);
+        else
+            observe(states[i]->observer, own, "%s", name);
+    }
+}
+
+static void block_forward(struct t3_gpt2_state *const *states, int n, struct stream *s, int layer, struct array x,
+                          struct array norm, struct array qkv, struct array hidden)
+{
+    const struct t3_gpt2 *t3 = states[0]->t3;
     const struct t3_gpt2_block *b = &t3->blocks[layer];
-    const int width = t3->width;
-    if (st->moves) move_layer(b, s);
+    if (states[0]->moves) move_layer(b, s);
     op_layer_norm(s, norm, x, b->ln_1_gain, b->ln_1_bias, 1e-5f, ACT_NONE);
     op_linear(s, qkv, norm, b->c_attn, (struct epilogue){.bytes = true});
-    op_attention_cached(s, norm, array_cols(qkv, 0, width), array_cols(qkv, width, width),
-                        array_cols(qkv, 2 * width, width), st->kv, layer, st->row, t3->n_heads, 0.125f);
+    attend(states, n, s, layer, norm, qkv);
     op_linear(s, x, norm, b->c_proj, (struct epilogue){.residual = x, .bytes = true});
     op_layer_norm(s, norm, x, b->ln_2_gain, b->ln_2_bias, 1e-5f, ACT_NONE);
     op_linear(s, hidden, norm, b->mlp_c_fc, (struct epilogue){.act = ACT_GELU_TANH, .bytes = true});
     op_linear(s, x, hidden, b->mlp_c_proj, (struct epilogue){.residual = x, .bytes = true});
-    observe(st->observer, x, "h.%d", layer);
+    show(states, n, x, "h", layer);
 }
 
-/* Rows x [n][width] at positions st->row and on, without positions yet: through all blocks, in place. */
-static void backbone(struct t3_gpt2_state *st, struct stream *s, struct array x)
+/* Rows x [x.rows][width] at their positions, which are not added yet: through all blocks, in place. */
+static void backbone(struct t3_gpt2_state *const *states, int n, struct stream *s, struct array x)
 {
-    const int width = st->t3->width;
+    const struct t3_gpt2 *t3 = states[0]->t3;
+    const int width = t3->width;
     int32_t positions[T3_MAX_BATCH_ROWS];
-    for (int i = 0; i < x.rows; i++) positions[i] = st->row + i;
-    op_embed(s, x, st->t3->wpe, positions, true);
+    for (int i = 0; i < x.rows; i++) positions[i] = n == 1 ? states[0]->row + i : states[i]->row;
+    op_embed(s, x, t3->wpe, positions, true);
     const struct array norm = stream_array(s, x.rows, width), qkv = stream_array(s, x.rows, 3 * width),
                        hidden = stream_array(s, x.rows, 4 * width);
-    for (int layer = 0; layer < st->t3->n_layers; layer++) block_forward(st, s, layer, x, norm, qkv, hidden);
+    for (int layer = 0; layer < t3->n_layers; layer++) block_forward(states, n, s, layer, x, norm, qkv, hidden);
 }
 
-/* The last row of x to logits on the host. */
-static void head(struct t3_gpt2_state *st, struct stream *s, struct array x)
+/* The last n rows of x, one a state, to their logits on the host. */
+static void head(struct t3_gpt2_state *const *states, int n, struct stream *s, struct array x)
 {
-    const struct t3_gpt2 *t3 = st->t3;
-    const struct array last = array_rows(x, x.rows - 1, 1), logits = stream_array(s, 1, t3->speech_vocab);
-    if (st->moves) weight_make_resident(s, t3->speech_head);
+    const struct t3_gpt2 *t3 = states[0]->t3;
+    const struct array last = array_rows(x, x.rows - n, n), logits = stream_array(s, n, t3->speech_vocab);
+    if (states[0]->moves) weight_make_resident(s, t3->speech_head);
     op_layer_norm(s, last, last, t3->ln_f_gain, t3->ln_f_bias, 1e-5f, ACT_NONE);
-    observe(st->observer, last, "ln_f");
+    show(states, n, last, "ln_f", -1);
     op_linear(s, logits, last, t3->speech_head, (struct epilogue){0});
-    observe(st->observer, logits, "logits");
-    stream_read(s, st->logits, logits);
+    show(states, n, logits, "logits", -1);
+    for (int i = 0; i < n; i++) stream_read(s, states[i]->logits, array_rows(logits, i, 1));
 }
 
 /* Rows of the next batch. The voice's rows and the text's are two stretches that no batch joins, so that a batch
@@ -334,9 +365,9 @@ utter_status t3_gpt2_prefill(struct t3_gpt2_state *st, struct stream *s, int max
     const size_t mark = stream_mark(s);
     const struct array x = stream_array(s, batch_rows(st, max_rows), st->t3->width);
     embed_prompt(st, s, x);
-    backbone(st, s, x);
+    backbone(&st, 1, s, x);
     const bool last = x.rows == t3_gpt2_prompt_remaining(st);
-    if (last) head(st, s, x);
+    if (last) head(&st, 1, s, x);
     stream_release(s, mark);
     const utter_status status = stream_status(s);
     if (status != UTTER_OK) return status;
@@ -355,25 +386,31 @@ static void count_step(const struct t3_gpt2 *t3, struct stream *s)
 
 utter_status t3_gpt2_decode(struct t3_gpt2_state *st, struct stream *s, int32_t token)
 {
-    if (t3_gpt2_prompt_remaining(st) > 0)
-        stream_fail(s, UTTER_INVALID_STATE);
-    else if (t3_gpt2_room(st) < 1)
-        stream_fail(s, UTTER_INVALID_ARGUMENT);
-    count_step(st->t3, s);
-    st->moves = false;
-    const size_t mark = stream_mark(s);
-    const struct array x = stream_array(s, 1, st->t3->width);
-    op_embed(s, x, st->t3->speech_emb, &token, false);
-    backbone(st, s, x);
-    head(st, s, x);
-    stream_release(s, mark);
-    if (stream_status(s) == UTTER_OK) st->row++;
-    return stream_status(s);
+    return t3_gpt2_decode_many(&st, 1, s, &token);
 }
 
 utter_status t3_gpt2_decode_many(struct t3_gpt2_state *const *states, int n, struct stream *s, const int32_t *tokens)
 {
-    for (int i = 0; i < n; i++) t3_gpt2_decode(states[i], s, tokens[i]);
+    if (n < 1 || n > T3_MAX_TOGETHER) stream_fail(s, UTTER_INVALID_ARGUMENT);
+    for (int i = 0; stream_status(s) == UTTER_OK && i < n; i++) {
+        bool own = states[i]->t3 == states[0]->t3;
+        for (int k = 0; k < i; k++) own &= states[k] != states[i];
+        if (t3_gpt2_prompt_remaining(states[i]) > 0)
+            stream_fail(s, UTTER_INVALID_STATE);
+        else if (t3_gpt2_room(states[i]) < 1 || !own)
+            stream_fail(s, UTTER_INVALID_ARGUMENT);
+    }
+    if (stream_status(s) != UTTER_OK) return stream_status(s);
+    const struct t3_gpt2 *t3 = states[0]->t3;
+    count_step(t3, s);
+    states[0]->moves = false;
+    const size_t mark = stream_mark(s);
+    const struct array x = stream_array(s, n, t3->width);
+    op_embed(s, x, t3->speech_emb, tokens, false);
+    backbone(states, n, s, x);
+    head(states, n, s, x);
+    stream_release(s, mark);
+    for (int i = 0; stream_status(s) == UTTER_OK && i < n; i++) states[i]->row++;
     return stream_status(s);
 }
 

@@ -256,19 +256,33 @@ void op_attention_relative(struct stream *s, struct array out, struct array q, s
         cpu_attention(s, out, q, k, v, pos, bias_u, bias_w, n_heads, scale);
 }
 
+static bool cache_fits(struct stream *s, const char *op, struct array q, struct array k, const struct kv_cache *kv,
+                       int layer, int first, int n, int n_heads)
+{
+    return require(s, k.rows == q.rows && k.cols == kv->width, "%s: %d queries, %d keys of %d, cache of %d", op, q.rows,
+                   k.rows, k.cols, kv->width) &&
+           require(s, kv->type == DTYPE_F32 || q.cols / n_heads % 16 == 0,
+                   "%s: heads of %d columns, expected a multiple of 16 for an f16 cache", op, q.cols / n_heads) &&
+           require(s, layer >= 0 && layer < kv->n_layers, "%s: layer %d of %d", op, layer, kv->n_layers) &&
+           require(s, first >= 0 && first <= kv->n_positions - n, "%s: positions %d to %d of %d", op, first, first + n,
+                   kv->n_positions);
+}
+
 void op_attention_cached(struct stream *s, struct array out, struct array q, struct array k, struct array v,
                          struct kv_cache *kv, int layer, int first, int n_heads, float scale)
 {
     if (attention_fits(s, "attention_cached", out, q, k, v, n_heads) &&
-        require(s, k.rows == q.rows && k.cols == kv->width, "attention_cached: %d queries, %d keys of %d, cache of %d",
-                q.rows, k.rows, k.cols, kv->width) &&
-        require(s, kv->type == DTYPE_F32 || q.cols / n_heads % 16 == 0,
-                "attention_cached: heads of %d columns, expected a multiple of 16 for an f16 cache",
-                q.cols / n_heads) &&
-        require(s, layer >= 0 && layer < kv->n_layers, "attention_cached: layer %d of %d", layer, kv->n_layers) &&
-        require(s, first >= 0 && first <= kv->n_positions - k.rows, "attention_cached: positions %d to %d of %d", first,
-                first + k.rows, kv->n_positions))
+        cache_fits(s, "attention_cached", q, k, kv, layer, first, k.rows, n_heads))
         cpu_attention_cached(s, out, q, k, v, kv, layer, first, n_heads, scale);
+}
+
+void op_attention_each(struct stream *s, struct array out, struct array q, struct array k, struct array v,
+                       struct kv_cache *const *kv, int layer, const int *first, int n_heads, float scale)
+{
+    bool fits = attention_fits(s, "attention_each", out, q, k, v, n_heads);
+    for (int i = 0; fits && i < q.rows; i++)
+        fits = cache_fits(s, "attention_each", q, k, kv[i], layer, first[i], 1, n_heads);
+    if (fits) cpu_attention_each(s, out, q, k, v, kv, layer, first, n_heads, scale);
 }
 
 void kv_cache_copy(struct stream *s, struct kv_cache *dst, const struct kv_cache *src, int n)

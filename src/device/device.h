@@ -231,6 +231,9 @@ void kv_cache_copy(struct stream *s, struct kv_cache *dst, const struct kv_cache
 /* Stores k and v [T][width] of one layer at positions first..first+T-1, then out = attention of q over positions 0..its own. */
 void op_attention_cached(struct stream *s, struct array out, struct array q, struct array k, struct array v,
                          struct kv_cache *kv, int layer, int first, int n_heads, float scale);
+/* The same for as many caches as there are rows: row i is stored at position first[i] of kv[i]. The bytes of a call a row. */
+void op_attention_each(struct stream *s, struct array out, struct array q, struct array k, struct array v,
+                       struct kv_cache *const *kv, int layer, const int *first, int n_heads, float scale);
 
 /* ---- ops: everything else ------------------------------------------------------------------------------------------ */
 

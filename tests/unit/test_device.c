@@ -504,6 +504,27 @@ static void cached_attention(enum dtype type, int dim)
                         array_rows(v, KEPT, 1), copy, 0, KEPT, HEADS, 0.25f);
     assert_int_equal(stream_status(stream), UTTER_OK);
     assert_memory_equal(array_rows(again, KEPT, 1).data, array_rows(out, KEPT, 1).data, width * sizeof(float));
+
+    /* Two caches in one call, at their own positions: the same again. */
+    kv_cache_copy(stream, copy, kv, KEPT);
+    struct kv_cache *const both[] = {copy, kv};
+    const int at_last[] = {KEPT, TOTAL - 1}, too_far[] = {KEPT, TOTAL};
+    struct array q2 = stream_array(stream, 2, width), k2 = stream_array(stream, 2, width),
+                 v2 = stream_array(stream, 2, width), out2 = stream_array(stream, 2, width);
+    for (int i = 0; i < 2; i++) {
+        op_copy(stream, array_rows(q2, i, 1), array_rows(q, at_last[i], 1));
+        op_copy(stream, array_rows(k2, i, 1), array_rows(k, at_last[i], 1));
+        op_copy(stream, array_rows(v2, i, 1), array_rows(v, at_last[i], 1));
+    }
+    op_attention_cached(stream, array_rows(out, TOTAL - 1, 1), array_rows(q2, 1, 1), array_rows(k2, 1, 1),
+                        array_rows(v2, 1, 1), kv, 0, TOTAL - 1, HEADS, 0.25f);
+    op_attention_each(stream, out2, q2, k2, v2, both, 0, at_last, HEADS, 0.25f);
+    assert_int_equal(stream_status(stream), UTTER_OK);
+    for (int i = 0; i < 2; i++)
+        assert_memory_equal(array_rows(out2, i, 1).data, array_rows(out, at_last[i], 1).data, width * sizeof(float));
+    op_attention_each(stream, out2, q2, k2, v2, both, 0, too_far, HEADS, 0.25f);
+    assert_int_equal(stream_status(stream), UTTER_INVALID_ARGUMENT);
+    stream_clear(stream);
     kv_cache_copy(stream, copy, kv, KEPT + 2);
     assert_int_equal(stream_status(stream), UTTER_INVALID_ARGUMENT);
     stream_clear(stream);

@@ -3,6 +3,7 @@
  * A tile keeps whole rows of scores: they fit the second cache for any length that occurs, and one pass of softmax over
  * them is exact and cheaper than a running one.
  */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -174,29 +175,6 @@ static void attend(struct stream *s, const struct attention *a, int n_heads)
     j.scratch_floats = (attention_scratch(&d->kernels, a) + 15) & ~(size_t)15;
     j.scratch = cpu_scratch(s, j.scratch_floats * (size_t)cpu_workers(s));
     if (j.scratch) cpu_run(s, j.n_query_tiles * n_heads, attend_tile, &j);
-}
-
-/* One query reads every key and value once, so it is bound by memory. Tiles of some positions and all heads read it from end to
- * end, which is twice as fast as head by head; their parts are joined in order. */
-static void attend_tile_once(void *arg, int tile, int worker)
-{
-    (void)worker;
-    const struct job *j = arg;
-    const int first = tile * ATTENTION_PART;
-    j->kernels->attend_part(j->a, j->n_heads, first, min_int(ATTENTION_PART, j->a->n_keys - first),
-                            j->scratch + (size_t)tile * j->scratch_floats);
-}
-
-static void attend_once(struct stream *s, const struct attention *a, int n_heads)
-{
-    const struct cpu_kernels *k = &s->device->kernels;
-    const int n_parts = ceil_div(a->n_keys, ATTENTION_PART);
-    struct job j = {.a = a, .kernels = k, .n_heads = n_heads};
-    j.scratch_floats = round_up(n_heads * (2 + a->head_dim + ATTENTION_PART), 16);
-    j.scratch = cpu_scratch(s, j.scratch_floats * (size_t)n_parts);
-    if (!j.scratch) return;
-    cpu_run_in_shares(s, n_parts, attend_tile_once, &j);
-    if (s->status == UTTER_OK) k->join_parts(a, n_heads, j.scratch, (ptrdiff_t)j.scratch_floats, n_parts);
 }
 
 size_t attention_scratch(const struct cpu_kernels *k, const struct attention *a)
@@ -418,10 +396,115 @@ static void widen_layer(struct stream *s, struct half_layer *l, struct attention
     if (s->status == UTTER_OK) cpu_run(s, n_panels, widen_tile, l);
 }
 
+/* ---- one query a cache ---------------------------------------------------------------------------------------------- */
+
+/* It reads every key and value once, so it is bound by memory: a tile is some positions of half the heads, which lie in one
+ * piece in every panel. Who finishes the last tile of a half joins their parts, in order. */
+enum { HALVES = 2 };
+
+struct half_query {
+    struct attention a; /* q, k, v and out: from its first head on */
+    int n_heads, first_tile, n_parts;
+    const float *new_k, *new_v; /* of the query's own position, not stored yet */
+    float *parts;
+    atomic_int left; /* parts that are not done */
+};
+
+struct queries {
+    const struct cpu_kernels *kernels;
+    struct half_query *halves;
+    int n_halves;
+    size_t part_floats;
+};
+
+static void store_position(const struct cpu_kernels *k, const struct half_query *h)
+{
+    const int at = h->a.n_keys - 1, panel = k->panel, d = h->a.head_dim, in_panel = at % panel;
+    const ptrdiff_t keys = at / panel * h->a.k_panel, values = at / panel * h->a.v_panel + in_panel * d;
+    if (!h->a.k16) k->pack_rows((float *)(uintptr_t)h->a.k + keys, h->new_k, 0, in_panel, 1, h->n_heads * d);
+    if (h->a.k16) k->narrow((uint16_t *)(uintptr_t)h->a.k16 + keys + in_panel, panel, h->new_k, h->n_heads * d);
+    for (int i = 0; i < h->n_heads; i++) {
+        const float *v = h->new_v + i * d;
+        if (h->a.v16)
+            k->narrow((uint16_t *)(uintptr_t)h->a.v16 + values + i * h->a.v_head, 1, v, d);
+        else
+            memcpy((float *)(uintptr_t)h->a.v + values + i * h->a.v_head, v, (size_t)d * sizeof *v);
+    }
+}
+
+static void attend_once_tile(void *arg, int tile, int worker)
+{
+    (void)worker;
+    const struct queries *j = arg;
+    int i = j->n_halves - 1;
+    while (j->halves[i].first_tile > tile) i--;
+    struct half_query *h = &j->halves[i];
+    const int part = tile - h->first_tile, first = part * ATTENTION_PART;
+    if (part == h->n_parts - 1) store_position(j->kernels, h);
+    j->kernels->attend_part(&h->a, h->n_heads, first, min_int(ATTENTION_PART, h->a.n_keys - first),
+                            h->parts + (size_t)part * j->part_floats);
+    if (atomic_fetch_sub_explicit(&h->left, 1, memory_order_acq_rel) == 1)
+        j->kernels->join_parts(&h->a, h->n_heads, h->parts, (ptrdiff_t)j->part_floats, h->n_parts);
+}
+
+void cpu_attention_each(struct stream *s, struct array out, struct array q, struct array k, struct array v,
+                        struct kv_cache *const *kv, int layer, const int *first, int n_heads, float scale)
+{
+    const size_t mark = stream_mark(s);
+    const int panel = s->device->kernels.panel, head_dim = q.cols / n_heads;
+    struct queries j = {.kernels = &s->device->kernels, .n_halves = HALVES * q.rows};
+    int n_tiles = 0;
+    j.part_floats = round_up(ceil_div(n_heads, HALVES) * (2 + head_dim + ATTENTION_PART), 16);
+    j.halves = (struct half_query *)cpu_scratch(s, (size_t)j.n_halves * sizeof *j.halves / sizeof(float));
+    for (int i = 0; s->status == UTTER_OK && i < j.n_halves; i++) {
+        const int row = i / HALVES, half = i % HALVES, head = n_heads * half / HALVES;
+        const int n_parts = ceil_div(first[row] + 1, ATTENTION_PART);
+        const ptrdiff_t column = (ptrdiff_t)head * head_dim;
+        struct kv_cache *c = kv[row];
+        const size_t start = c->layer_bytes * (size_t)layer + (size_t)(panel * column) * dtype_block_bytes(c->type);
+        j.halves[i] = (struct half_query){.n_heads = n_heads * (half + 1) / HALVES - head,
+                                          .first_tile = n_tiles,
+                                          .n_parts = n_parts,
+                                          .new_k = array_rows(k, row, 1).data + column,
+                                          .new_v = array_rows(v, row, 1).data + column,
+                                          .a = {.head_dim = head_dim,
+                                                .n_queries = 1,
+                                                .n_keys = first[row] + 1,
+                                                .q = array_rows(q, row, 1).data + column,
+                                                .k_panel = (ptrdiff_t)panel * c->width,
+                                                .k_head = (ptrdiff_t)panel * head_dim,
+                                                .v_panel = (ptrdiff_t)panel * c->width,
+                                                .v_head = (ptrdiff_t)panel * head_dim,
+                                                .v_row = head_dim,
+                                                .out = array_rows(out, row, 1).data + column,
+                                                .scale = scale}};
+        struct half_query *h = &j.halves[i];
+        void *keys = c->keys + start, *values = c->values + start;
+        if (c->type == DTYPE_F16) {
+            h->a.k16 = keys;
+            h->a.v16 = values;
+        } else {
+            h->a.k = keys;
+            h->a.v = values;
+        }
+        atomic_init(&h->left, n_parts);
+        h->parts = cpu_scratch(s, j.part_floats * (size_t)n_parts);
+        n_tiles += n_parts;
+    }
+    if (s->status == UTTER_OK) cpu_run_in_shares(s, n_tiles, attend_once_tile, &j);
+    stream_release(s, mark);
+}
+
+/* ---- any number of queries for one cache ------------------------------------------------------------------------------ */
+
 void cpu_attention_cached(struct stream *s, struct array out, struct array q, struct array k, struct array v,
                           struct kv_cache *kv, int layer, int first, int n_heads, float scale)
 {
     if (q.rows == 0) return;
+    if (q.rows == 1) {
+        cpu_attention_each(s, out, q, k, v, &kv, layer, &first, n_heads, scale);
+        return;
+    }
     const size_t mark = stream_mark(s);
     const int panel = s->device->kernels.panel, head_dim = q.cols / n_heads;
     void *keys = kv->keys + kv->layer_bytes * (size_t)layer, *values = kv->values + kv->layer_bytes * (size_t)layer;
@@ -451,22 +534,12 @@ void cpu_attention_cached(struct stream *s, struct array out, struct array q, st
                                .first = first,
                                .n_heads = n_heads};
         cpu_run(s, ceil_div(first + k.rows, panel) - first / panel, narrow_tile, &l);
-        if (q.rows == 1) {
-            a.k16 = keys;
-            a.v16 = values;
-        } else if (!narrow) {
-            widen_layer(s, &l, &a);
-        }
+        if (!narrow) widen_layer(s, &l, &a);
     } else {
         pack(s, keys, k, first);
         store_values(values, v, first, panel, n_heads);
     }
     if (narrow && s->status == UTTER_OK) narrow_cache(s, &a, kv, layer, n_heads);
-    if (s->status == UTTER_OK) {
-        if (q.rows == 1)
-            attend_once(s, &a, n_heads);
-        else
-            attend(s, &a, n_heads);
-    }
+    if (s->status == UTTER_OK) attend(s, &a, n_heads);
     stream_release(s, mark);
 }

@@ -64,6 +64,8 @@ void cpu_attention(struct stream *s, struct array out, struct array q, struct ar
                    struct array bias_u, struct array bias_w, int n_heads, float scale);
 void cpu_attention_cached(struct stream *s, struct array out, struct array q, struct array k, struct array v,
                           struct kv_cache *kv, int layer, int first, int n_heads, float scale);
+void cpu_attention_each(struct stream *s, struct array out, struct array q, struct array k, struct array v,
+                        struct kv_cache *const *kv, int layer, const int *first, int n_heads, float scale);
 void cpu_kv_cache_copy(struct stream *s, struct kv_cache *dst, const struct kv_cache *src, int n);
 void cpu_embed(struct stream *s, struct array out, const struct weight *table, const int32_t *ids, bool accumulate);
 void cpu_layer_norm(struct stream *s, struct array out, struct array x, struct array gain, struct array bias, float eps,

@@ -113,7 +113,7 @@ struct source {
  * attend_part    one query, all heads, keys [first, first + n), n at most ATTENTION_PART and first a multiple of it: for each head
  *                the largest score, the sum of exp(score - largest), and the values weighed by those; then
  *                n_heads * ATTENTION_PART floats of scratch
- * join_parts     parts `part` floats apart to a->out, in order
+ * join_parts     parts `part` floats apart, which it may overwrite, to a->out, in order
  * sine_source    mel frames [frame, frame + n)
  * stft16         frames of x[len] (stride 1), istft16: samples [sample, sample + n), sample a multiple of 4 */
 #define CPU_KERNELS(X)                                                                                                 \
@@ -131,7 +131,7 @@ struct source {
     X(widen, (float *to, const uint16_t *from, int n))                                                                 \
     X(attention_tile, (const struct attention *a, int head, int query, int n, float *scratch))                         \
     X(attend_part, (const struct attention *a, int n_heads, int first, int n, float *part))                            \
-    X(join_parts, (const struct attention *a, int n_heads, const float *parts, ptrdiff_t part, int n_parts))           \
+    X(join_parts, (const struct attention *a, int n_heads, float *parts, ptrdiff_t part, int n_parts))                 \
     X(layer_norm,                                                                                                      \
       (float *out, const float *x, const float *gain, const float *bias, int n, float eps, enum activation act))       \
     X(activate, (float *out, const float *x, int n, enum activation act, float param))                                 \

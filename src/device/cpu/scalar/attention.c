@@ -81,7 +81,7 @@ void attend_part_scalar(const struct attention *a, int n_heads, int first, int n
     }
 }
 
-void join_parts_scalar(const struct attention *a, int n_heads, const float *parts, ptrdiff_t part, int n_parts)
+void join_parts_scalar(const struct attention *a, int n_heads, float *parts, ptrdiff_t part, int n_parts)
 {
     const int d = a->head_dim;
     for (int h = 0; h < n_heads; h++, parts += 2 + d) {

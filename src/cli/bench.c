@@ -22,7 +22,8 @@ static const struct option options[] = {
     {"-t, --threads", "N", OPTION_INTEGER, AT(threads), 1, 256, .help = "Threads. Default: one a core."},
     {"--cpu", "auto|scalar|avx2|avx512|neon", OPTION_CHOICE, AT(cpu),
      .help = "Which instructions to use. Default: the best there are."},
-    {"--precision", "f32|fast", OPTION_CHOICE, AT(precision), .help = "fast: bf16 and 8-bit products where the CPU has them."},
+    {"--precision", "f32|fast", OPTION_CHOICE, AT(precision),
+     .help = "fast: bf16 and 8-bit products where the CPU has them."},
     {"-n, --runs", "N", OPTION_INTEGER, AT(runs), 1, BENCH_MAX_RUNS,
      .help = "Measured runs of each piece of work, after one to warm up. Default: 5."},
     {"--samples", "N", OPTION_INTEGER, AT(samples), 2, 100000,
@@ -74,21 +75,21 @@ static int by_value(const void *a, const void *b)
 }
 
 /* The least seconds that the measured limits allow for this work; 0 when nothing was counted or measured. */
-static double floor_seconds(const struct bench *b, const struct work *w)
+static double floor_seconds(const struct bench *b, const struct work *w, double read_bytes)
 {
     const double rate = w->int8 && b->limits.int8_ops > 0     ? b->limits.int8_ops
                         : w->narrow && b->limits.bf16_ops > 0 ? b->limits.bf16_ops
                                                               : b->limits.f32_ops;
     if (rate <= 0) return 0;
-    const double compute = w->ops / rate, memory = w->bytes / b->limits.read_bytes;
+    const double compute = w->ops / rate, memory = w->bytes / read_bytes;
     return compute > memory ? compute : memory;
 }
 
-void bench_report(struct bench *b, const struct work *w, double *seconds)
+/* share: of what the limits allow. */
+static void report(struct bench *b, const struct work *w, const double *seconds, double share)
 {
-    qsort(seconds, (size_t)b->runs, sizeof *seconds, by_value);
     const double min = seconds[0], median = seconds[b->runs / 2], max = seconds[b->runs - 1];
-    const double per = w->per > 1 ? w->per : 1, share = floor_seconds(b, w) / min;
+    const double per = w->per > 1 ? w->per : 1;
     json_array_append_new(b->results,
                           json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f}", "part", w->part, "name", w->name,
                                     "unit", w->unit ? w->unit : "run", "min_ms", 1e3 * min / per, "median_ms",
@@ -104,6 +105,12 @@ void bench_report(struct bench *b, const struct work *w, double *seconds)
     fflush(stdout);
 }
 
+void bench_report(struct bench *b, const struct work *w, double *seconds)
+{
+    qsort(seconds, (size_t)b->runs, sizeof *seconds, by_value);
+    report(b, w, seconds, floor_seconds(b, w, b->limits.read_bytes) / seconds[0]);
+}
+
 /* Of the chosen clock. */
 static double seconds_now(const struct bench *b)
 {
@@ -115,16 +122,27 @@ static double seconds_now(const struct bench *b)
 
 utter_status bench_time(struct bench *b, const struct work *w, bench_fn *run, void *arg)
 {
-    double seconds[BENCH_MAX_RUNS];
+    double seconds[BENCH_MAX_RUNS], shares[BENCH_MAX_RUNS], read[2] = {0};
     for (int i = -1; i < b->runs; i++) {
         utter_status status = w->before ? w->before(arg) : UTTER_OK;
+        if (status == UTTER_OK && w->beside) status = device_measure_memory(b->device, &read[0], &b->error);
         const double start = seconds_now(b);
         if (status == UTTER_OK) status = run(arg);
+        const double end = seconds_now(b);
         if (status >= 0 && *b->interrupt) status = error_set(&b->error, UTTER_CANCELLED, "interrupted");
+        if (status >= 0 && w->beside) status = device_measure_memory(b->device, &read[1], &b->error);
         if (status < 0) return status;
-        if (i >= 0) seconds[i] = seconds_now(b) - start;
+        if (i < 0) continue;
+        seconds[i] = end - start;
+        shares[i] = floor_seconds(b, w, read[0] > read[1] ? read[0] : read[1]) / seconds[i];
     }
-    bench_report(b, w, seconds);
+    if (!w->beside) {
+        bench_report(b, w, seconds);
+        return UTTER_OK;
+    }
+    qsort(seconds, (size_t)b->runs, sizeof *seconds, by_value);
+    qsort(shares, (size_t)b->runs, sizeof *shares, by_value);
+    report(b, w, seconds, shares[b->runs / 2]);
     return UTTER_OK;
 }
 
@@ -213,7 +231,8 @@ const struct command command_bench = {
         "instructions, then the named "
         "pieces of work (kernels and say without any): best, median and worst time, operations and bytes a "
         "second, and the "
-        "share of what the limits allow.\n\n"
+        "share of what the limits allow (a token's: the median of shares of the memory's speed right beside each "
+        "run).\n\n"
         "kernels: the networks' products and attentions at the sizes of Chatterbox Turbo. load: opening a "
         "model. t3: the prompt, and "
         "speech tokens one by one at positions from 418 on. s3gen: 250 prompt and 150 speech tokens to mel, "

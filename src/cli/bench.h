@@ -37,6 +37,7 @@ struct work {
     double bytes;     /* that must come from memory; 0: not counted */
     bool narrow;      /* operations may be bf16 */
     bool int8;        /* or int8 */
+    bool beside;      /* memory is measured before and after every run: on shared machines it changes by the second */
     double per;       /* > 1: times are divided by this, for example tokens */
     const char *unit; /* of one: "token"; NULL: "run" */
 };

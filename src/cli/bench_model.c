@@ -69,9 +69,10 @@ struct t3_run {
     struct bench *bench;
     struct bench_model *model;
     struct stream *stream;
-    struct t3_gpt2_state *state;
+    int together; /* how many of the utterances are spoken */
+    struct t3_gpt2_state *states[T3_MAX_TOGETHER];
     struct t3_gpt2_prefix *prefix;
-    struct generation *generation;
+    struct generation *generations[T3_MAX_TOGETHER];
     struct t3_gpt2_voice voice;
     int32_t text[PROMPT_TEXT];
 };
@@ -79,31 +80,39 @@ struct t3_run {
 static utter_status run_prompt(void *arg)
 {
     struct t3_run *r = arg;
-    utter_status status = t3_gpt2_begin(r->state, &r->voice, r->prefix, r->text, PROMPT_TEXT, &r->bench->error);
-    while (status == UTTER_OK) status = t3_gpt2_prefill(r->state, r->stream, 0);
-    return status == UTTER_DONE                   ? UTTER_OK
-           : stream_status(r->stream) != UTTER_OK ? failed(r->bench, r->stream)
-                                                  : status;
+    for (int i = 0; i < r->together; i++) {
+        utter_status status = t3_gpt2_begin(r->states[i], &r->voice, r->prefix, r->text, PROMPT_TEXT, &r->bench->error);
+        while (status == UTTER_OK) status = t3_gpt2_prefill(r->states[i], r->stream, 0);
+        if (stream_status(r->stream) != UTTER_OK) return failed(r->bench, r->stream);
+        if (status != UTTER_DONE) return status;
+    }
+    return UTTER_OK;
 }
 
 /* DECODED tokens after the prompt, sampled as `say` does; one that would end speech is replaced. */
 static utter_status run_decode(void *arg)
 {
     struct t3_run *r = arg;
-    const struct generation_options o = {.sampler = sampler_defaults(SAMPLER_TURBO),
-                                         .stream = rng_stream(1, "bench"),
-                                         .max_tokens = DECODED + 1,
-                                         .room = DECODED + 1};
-    utter_status status = generation_begin(r->generation, &o, &r->bench->error);
+    struct error *e = &r->bench->error;
+    utter_status status = UTTER_OK;
+    for (int k = 0; status == UTTER_OK && k < r->together; k++) {
+        const struct generation_options o = {.sampler = sampler_defaults(SAMPLER_TURBO),
+                                             .stream = rng_stream(1 + (uint64_t)k, "bench"),
+                                             .max_tokens = DECODED + 1,
+                                             .room = DECODED + 1};
+        status = generation_begin(r->generations[k], &o, e);
+    }
     for (int i = 0; status == UTTER_OK && i < DECODED; i++) {
-        int32_t token = 0;
-        status = generation_next(r->generation, t3_gpt2_logits(r->state), &token, &r->bench->error);
-        if (status < 0) return status;
-        if (status == UTTER_DONE || token >= T3_START_SPEECH) {
-            token = i;
-            r->generation->end = GENERATION_RUNS;
+        int32_t tokens[T3_MAX_TOGETHER] = {0};
+        for (int k = 0; k < r->together; k++) {
+            status = generation_next(r->generations[k], t3_gpt2_logits(r->states[k]), &tokens[k], e);
+            if (status < 0) return status;
+            if (status == UTTER_DONE || tokens[k] >= T3_START_SPEECH) {
+                tokens[k] = i;
+                r->generations[k]->end = GENERATION_RUNS;
+            }
         }
-        status = t3_gpt2_decode(r->state, r->stream, token);
+        status = t3_gpt2_decode_many(r->states, r->together, r->stream, tokens);
         if (status != UTTER_OK) return failed(r->bench, r->stream);
     }
     return status;
@@ -144,7 +153,7 @@ static utter_status time_t3(struct bench *b, struct t3_run *r)
                      .ops = 2 * (rows * 12 * width * width * layers + rows * rows * width * layers)};
     utter_status status = bench_time(b, &w, run_prompt, r);
     if (status != UTTER_OK) return status;
-    status = t3_gpt2_prefix_create(&r->prefix, r->state, r->stream, &b->error);
+    status = t3_gpt2_prefix_create(&r->prefix, r->states[0], r->stream, &b->error);
     if (status != UTTER_OK) return status;
     w = (struct work){.part = "t3",
                       .name = "prompt with the voice's prefix kept",
@@ -157,14 +166,21 @@ static utter_status time_t3(struct bench *b, struct t3_run *r)
     /* Keys and values of about 493 positions are read too, in f16 unless weights are f32. */
     const double value = weight_type(r->model->t3->blocks[0].c_attn) == DTYPE_F32 ? 4 : 2;
     const double cache = 2 * (rows + DECODED / 2.0) * width * value * layers;
-    w = (struct work){.part = "t3",
-                      .name = "token at 418 to 567, sampled",
-                      .before = run_prompt,
-                      .ops = 2 * macs * DECODED,
-                      .bytes = (bytes + cache) * DECODED,
-                      .per = DECODED,
-                      .unit = "token"};
-    return bench_time(b, &w, run_decode, r);
+    static const char *const names[] = {"token at 418 to 567, sampled", "the same, 2 utterances together",
+                                        "the same, 4 utterances together"};
+    for (int i = 0; status == UTTER_OK && i < 3; i++) {
+        r->together = 1 << i;
+        w = (struct work){.part = "t3",
+                          .name = names[i],
+                          .before = run_prompt,
+                          .ops = 2 * macs * DECODED * r->together,
+                          .bytes = (bytes + cache * r->together) * DECODED,
+                          .beside = true,
+                          .per = DECODED * r->together,
+                          .unit = "token"};
+        status = bench_time(b, &w, run_decode, r);
+    }
+    return status;
 }
 
 utter_status bench_t3(struct bench *b)
@@ -173,21 +189,25 @@ utter_status bench_t3(struct bench *b)
     int32_t speech[PROMPT_SPEECH];
     utter_status status = bench_model_open(&m, b, b->device, BENCH_T3);
     if (status != UTTER_OK) return status;
-    struct t3_run r = {.bench = b, .model = &m};
+    struct t3_run r = {.bench = b, .model = &m, .together = 1};
     float *speaker = mem_calloc((size_t)m.t3->speaker_dim, sizeof *speaker);
     if (!speaker) status = error_set(&b->error, UTTER_OUT_OF_MEMORY, "no memory for a voice");
     for (int i = 0; i < PROMPT_SPEECH; i++) speech[i] = i * 37 % T3_START_SPEECH;
     for (int i = 0; i < PROMPT_TEXT; i++) r.text[i] = i * 11 % m.t3->text_vocab;
     r.voice = (struct t3_gpt2_voice){speaker, speech, PROMPT_SPEECH};
     if (status == UTTER_OK) status = stream_create(&r.stream, b->device, NULL, 0, &b->error);
-    if (status == UTTER_OK)
-        status =
-            t3_gpt2_state_create(&r.state, m.t3, b->device, 2 + PROMPT_SPEECH + PROMPT_TEXT + DECODED + 1, &b->error);
-    if (status == UTTER_OK) status = generation_create(&r.generation, m.t3->speech_vocab, &b->error);
+    for (int i = 0; i < T3_MAX_TOGETHER; i++) {
+        if (status == UTTER_OK)
+            status = t3_gpt2_state_create(&r.states[i], m.t3, b->device, 2 + PROMPT_SPEECH + PROMPT_TEXT + DECODED + 1,
+                                          &b->error);
+        if (status == UTTER_OK) status = generation_create(&r.generations[i], m.t3->speech_vocab, &b->error);
+    }
     if (status == UTTER_OK) status = time_t3(b, &r);
-    generation_free(&r.generation);
+    for (int i = 0; i < T3_MAX_TOGETHER; i++) {
+        generation_free(&r.generations[i]);
+        t3_gpt2_state_free(&r.states[i]);
+    }
     t3_gpt2_prefix_free(&r.prefix);
-    t3_gpt2_state_free(&r.state);
     stream_destroy(&r.stream);
     mem_free(speaker);
     bench_model_close(&m);

@@ -69,6 +69,8 @@ struct device_limits {
     double f32_ops, bf16_ops, int8_ops; /* a second */
 };
 utter_status device_measure(struct device *d, struct device_limits *limits, struct error *e);
+utter_status device_measure_memory(struct device *d, double *read_bytes,
+                                   struct error *e); /* only that, in about 0.1 s */
 
 /* ---- weights: made once at load ----------------------------------------------------------------------------------- */
 

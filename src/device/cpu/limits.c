@@ -55,7 +55,7 @@ static double measure_ops(struct device *d, void (*spin)(int64_t, float *), int 
     return (double)ROUNDS * SPIN_CHAINS * d->kernels.lanes * ops_a_lane * pool_threads(d->pool) / best_seconds(d, &s);
 }
 
-utter_status device_measure(struct device *d, struct device_limits *limits, struct error *e)
+utter_status device_measure_memory(struct device *d, double *read_bytes, struct error *e)
 {
     struct arena memory;
     utter_status status = arena_create(&memory, READ_FLOATS * sizeof(float), e);
@@ -63,8 +63,15 @@ utter_status device_measure(struct device *d, struct device_limits *limits, stru
     float *x = arena_alloc(&memory, READ_FLOATS * sizeof(float));
     memset(x, 0, READ_FLOATS * sizeof(float));
     struct spin s = {.kernels = &d->kernels, .memory = x, .floats_each = READ_FLOATS / (size_t)pool_threads(d->pool)};
-    limits->read_bytes = (double)(READ_FLOATS * sizeof(float)) / best_seconds(d, &s);
+    *read_bytes = (double)(READ_FLOATS * sizeof(float)) / best_seconds(d, &s);
     arena_destroy(&memory);
+    return UTTER_OK;
+}
+
+utter_status device_measure(struct device *d, struct device_limits *limits, struct error *e)
+{
+    const utter_status status = device_measure_memory(d, &limits->read_bytes, e);
+    if (status != UTTER_OK) return status;
     limits->f32_ops = measure_ops(d, d->kernels.spin_f32, 2);
     limits->bf16_ops = measure_ops(d, d->kernels.spin_bf16, 4);
     limits->int8_ops = measure_ops(d, d->kernels.spin_int8, 8);

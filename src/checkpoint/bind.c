@@ -296,8 +296,10 @@ static bool fits_norm(struct binder *b, const struct layer *layer)
     return b->status == UTTER_OK && (!layer->g || is_float(b, layer->g));
 }
 
-/* Makes *t what the device can use in place: the mapped tensor itself, or *copy, reordered and folded. */
-static bool prepare(struct tensor *t, void **copy, const struct layer *layer, const struct request *r)
+/* Makes *t what the device can use in place: the mapped tensor itself, or *copy, reordered and folded. False: no memory, or
+ * cancelled. */
+static bool prepare(struct tensor *t, void **copy, const struct layer *layer, const struct request *r,
+                    struct cancel *cancel)
 {
     /* GPT-2's matrices are used as they lie: the device reads them transposed. */
     const bool reorders = fold_reorders(t, r->layer_kind) && r->layer_kind != LAYER_GPT2;
@@ -307,9 +309,8 @@ static bool prepare(struct tensor *t, void **copy, const struct layer *layer, co
     const size_t n = tensor_count(t), element = only_moves && narrow ? 2 : 4;
     const struct layer_shape s = fold_shape(t, r->layer_kind);
     if (!(*copy = mem_alloc_aligned(n * element))) return false;
-    if (only_moves)
-        fold_reorder(*copy, t->data, element, s, r->layer_kind);
-    else if (!fold_f32(*copy, layer, r->layer_kind))
+    if (!(only_moves ? fold_reorder(*copy, t->data, element, s, r->layer_kind, cancel)
+                     : fold_f32(*copy, layer, r->layer_kind, cancel)))
         return false;
     if (!only_moves) t->type = DTYPE_F32;
     t->data = *copy;
@@ -363,9 +364,9 @@ static struct weight *bind_weight(struct binder *b, const struct request *r)
     if (b->status != UTTER_OK) return NULL;
     t = view;
     void *copy = NULL;
-    if (!prepare(&t, &copy, &layer, r)) {
+    if (!prepare(&t, &copy, &layer, r, b->cancel)) {
         mem_free(copy);
-        bind_fail_memory(b, name.text);
+        if (ready(b)) bind_fail_memory(b, name.text);
         return NULL;
     }
     t.in_file_map = checkpoint_maps(b->checkpoint, t.data, t.n_bytes);
@@ -440,9 +441,9 @@ float *bind_values(struct binder *b, int n_dims, const int64_t *published_shape,
     layer.weight = &view;
     if (!fits_norm(b, &layer)) return NULL;
     float *values = mem_alloc_aligned(tensor_count(&view) * sizeof *values);
-    if (!values || !fold_f32(values, &layer, r.layer_kind)) {
+    if (!values || !fold_f32(values, &layer, r.layer_kind, b->cancel)) {
         mem_free(values);
-        bind_fail_memory(b, name.text);
+        if (ready(b)) bind_fail_memory(b, name.text);
         return NULL;
     }
     return values;

@@ -258,9 +258,9 @@ static utter_status write_item(struct conversion *c, const struct item *item)
     if (!item->layer.g && !fold_reorders(t, item->kind)) return write_values(c, item, NULL, n);
     float *folded = mem_alloc(n * sizeof *folded);
     utter_status s;
-    if (folded && fold_f32(folded, &item->layer, item->kind))
+    if (folded && fold_f32(folded, &item->layer, item->kind, c->o->cancel))
         s = write_values(c, item, folded, n);
-    else
+    else if ((s = cancel_check(c->o->cancel, c->e)) == UTTER_OK)
         s = error_set(c->e, UTTER_OUT_OF_MEMORY, "no memory for tensor %s", item->name);
     mem_free(folded);
     return s;

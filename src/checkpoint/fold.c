@@ -45,16 +45,19 @@ bool fold_reorders(const struct tensor *t, enum layer_kind kind)
     return kind == LAYER_CONV1D ? s.k > 1 : s.in > 1 && s.k * s.out > 1;
 }
 
-void fold_reorder(void *out, const void *data, size_t element, struct layer_shape s, enum layer_kind kind)
+bool fold_reorder(void *out, const void *data, size_t element, struct layer_shape s, enum layer_kind kind,
+                  struct cancel *cancel)
 {
-    /* Element (k, o, i) lies at k + o * step_out + i * step_in of the published order. */
+    /* Element (k, o, i) lies at k + o * step_out + i * step_in of the published order. Output by output, so that the cache lines of
+     * one tap serve the others. */
     const size_t taps = (size_t)s.k, n_out = (size_t)s.out, n_in = (size_t)s.in;
     const bool in_first = kind == LAYER_GPT2 || kind == LAYER_CONV_TRANSPOSE;
     const size_t step_out = in_first ? taps : n_in * taps, step_in = in_first ? n_out * taps : taps;
-    char *to = out;
-    for (size_t k = 0; k < taps; k++)
-        for (size_t o = 0; o < n_out; o++) {
+    for (size_t o = 0; o < n_out; o++) {
+        if (cancel_poll(cancel)) return false;
+        for (size_t k = 0; k < taps; k++) {
             const char *from = (const char *)data + (k + o * step_out) * element;
+            char *to = (char *)out + (k * n_out + o) * n_in * element;
             for (size_t i = 0; i < n_in; i++, to += element, from += step_in * element) {
                 if (element == 4)
                     memcpy(to, from, 4);
@@ -62,33 +65,34 @@ void fold_reorder(void *out, const void *data, size_t element, struct layer_shap
                     memcpy(to, from, 2);
             }
         }
-}
-
-/* v *= g / |v| for each row of the first dimension. */
-static void scale_rows(float *v, size_t rows, size_t n, const struct tensor *g)
-{
-    for (size_t r = 0; r < rows; r++, v += n) {
-        float magnitude;
-        double sum = 0;
-        tensor_read_f32(g, r, 1, &magnitude);
-        for (size_t i = 0; i < n; i++) sum += (double)v[i] * v[i];
-        const double scale = sum > 0 ? magnitude / sqrt(sum) : 0;
-        for (size_t i = 0; i < n; i++) v[i] = (float)(scale * v[i]);
-    }
-}
-
-bool fold_f32(float *out, const struct layer *layer, enum layer_kind kind)
-{
-    const struct tensor *t = layer->weight;
-    const size_t n = tensor_count(t);
-    const bool reorders = fold_reorders(t, kind);
-    float *plain = reorders ? mem_alloc(n * sizeof *plain) : out;
-    if (!plain) return false;
-    tensor_read_f32(t, 0, n, plain);
-    if (layer->g) scale_rows(plain, (size_t)t->shape[0], n / (size_t)t->shape[0], layer->g);
-    if (reorders) {
-        fold_reorder(out, plain, sizeof *out, fold_shape(t, kind), kind);
-        mem_free(plain);
     }
     return true;
+}
+
+/* v *= g / |v|, for one index of the first dimension. */
+static void scale_row(float *v, size_t n, float magnitude)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += (double)v[i] * v[i];
+    const double scale = sum > 0 ? magnitude / sqrt(sum) : 0;
+    for (size_t i = 0; i < n; i++) v[i] = (float)(scale * v[i]);
+}
+
+bool fold_f32(float *out, const struct layer *layer, enum layer_kind kind, struct cancel *cancel)
+{
+    const struct tensor *t = layer->weight;
+    const size_t n = tensor_count(t), rows = (size_t)t->shape[0], width = n / rows;
+    const bool reorders = fold_reorders(t, kind);
+    float *plain = reorders ? mem_alloc(n * sizeof *plain) : out, g;
+    bool done = plain != NULL;
+    for (size_t r = 0; r < rows && (done = done && !cancel_poll(cancel)); r++) {
+        tensor_read_f32(t, r * width, width, plain + r * width);
+        if (!layer->g) continue;
+        tensor_read_f32(layer->g, r, 1, &g);
+        scale_row(plain + r * width, width, g);
+    }
+    if (!reorders) return done;
+    done = done && fold_reorder(out, plain, sizeof *out, fold_shape(t, kind), kind, cancel);
+    mem_free(plain);
+    return done;
 }

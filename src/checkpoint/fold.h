@@ -6,6 +6,7 @@
 #ifndef CHECKPOINT_FOLD_H
 #define CHECKPOINT_FOLD_H
 
+#include "base/cancel.h"
 #include "checkpoint/names.h"
 
 /* Where a layer's weight is: a plain tensor, or the magnitude g and direction v of a weight norm. */
@@ -26,12 +27,13 @@ struct layer_shape fold_shape(const struct tensor *t, enum layer_kind kind);
 /* Whether the stored order differs from [k][out][in]. */
 bool fold_reorders(const struct tensor *t, enum layer_kind kind);
 
-/* From the published order to [k][out][in], elements of 2 or 4 bytes. */
-void fold_reorder(void *out, const void *data, size_t element, struct layer_shape s, enum layer_kind kind);
+/* From the published order to [k][out][in], elements of 2 or 4 bytes. False when cancelled, which is looked for at every output. */
+bool fold_reorder(void *out, const void *data, size_t element, struct layer_shape s, enum layer_kind kind,
+                  struct cancel *cancel);
 
 /* The effective weight as floats in the order [k][out][in]; with a weight norm g v / |v|, the norm over all axes but the
  * first (g has one value for each first index of v: the caller checks). out: tensor_count(layer->weight) floats. False
- * when out of memory. */
-bool fold_f32(float *out, const struct layer *layer, enum layer_kind kind);
+ * when out of memory or cancelled. */
+bool fold_f32(float *out, const struct layer *layer, enum layer_kind kind, struct cancel *cancel);
 
 #endif

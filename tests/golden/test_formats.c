@@ -98,7 +98,7 @@ static double difference(const struct checkpoint *a, const struct checkpoint *b,
     const size_t n = tensor_count(x.weight);
     if (n != tensor_count(y.weight)) fail_msg("%s: another size", layer_name);
     float *v = mem_alloc(n * sizeof *v), *w = mem_alloc(n * sizeof *w);
-    assert_true(fold_f32(v, &x, kind) && fold_f32(w, &y, kind));
+    assert_true(fold_f32(v, &x, kind, NULL) && fold_f32(w, &y, kind, NULL));
     double most = 0, magnitude = 0;
     for (size_t i = 0; i < n; i++) {
         most = fmax(most, fabs((double)v[i] - w[i]));

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "checkpoint/bind.h"
+#include "checkpoint/fold.h"
 #include "tools/bytes.h"
 
 static struct device *device;
@@ -193,6 +194,26 @@ static void loading_stops_when_asked(void **state)
     binder_free_owned(&b.owned);
 }
 
+/* In the middle of a layer, too: the largest take longer than a cancel may. */
+static void a_layer_stops_when_asked(void **state)
+{
+    (void)state;
+    static const char *const layers[] = {"s3gen.mel2wav.wn", "s3gen.mel2wav.old", "s3gen.flow.conv"};
+    for (int i = 0; i < 3; i++) {
+        struct cancel cancel = {0};
+        float out[16] = {0};
+        const struct layer layer = fold_find(ck, layers[i]);
+        assert_non_null(layer.weight);
+        const struct layer_shape shape = fold_shape(layer.weight, LAYER_CONV1D);
+        assert_true(fold_f32(out, &layer, LAYER_CONV1D, &cancel));
+        cancel_request(&cancel);
+        memset(out, 0, sizeof out);
+        assert_false(fold_f32(out, &layer, LAYER_CONV1D, &cancel));
+        assert_false(fold_reorder(out, layer.weight->data, 4, shape, LAYER_CONV1D, &cancel));
+        for (int k = 0; k < 16; k++) assert_true(out[k] == 0);
+    }
+}
+
 static void memory_may_run_out(void **state)
 {
     (void)state;
@@ -216,11 +237,9 @@ static void memory_may_run_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layers_are_folded_and_reordered),
-        cmocka_unit_test(a_bound_layer_computes),
-        cmocka_unit_test(failures_latch_and_name_the_tensor),
-        cmocka_unit_test(loading_stops_when_asked),
-        cmocka_unit_test(memory_may_run_out),
+        cmocka_unit_test(layers_are_folded_and_reordered),    cmocka_unit_test(a_bound_layer_computes),
+        cmocka_unit_test(failures_latch_and_name_the_tensor), cmocka_unit_test(loading_stops_when_asked),
+        cmocka_unit_test(a_layer_stops_when_asked),           cmocka_unit_test(memory_may_run_out),
     };
     return cmocka_run_group_tests_name("bind", tests, set_up, tear_down);
 }

@@ -1,5 +1,6 @@
 /* device: every op against a few lines of double arithmetic, at the level the environment asks for. */
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -902,6 +903,71 @@ static void resident_weights_are_the_same(void **state)
         }
 }
 
+/* ---- weights that move while others use them ---- */
+
+enum { MOVED_ROWS = 2, MOVED_OUT = 700, MOVED_IN = 340, N_MOVED = 8 };
+
+struct mover {
+    struct weight **weights;
+    struct array x;
+    float out[N_MOVED][MOVED_ROWS * MOVED_OUT]; /* of the one that computes */
+    bool moves;
+};
+
+static void *mover_main(void *arg)
+{
+    struct mover *m = arg;
+    struct stream *s;
+    if (stream_create(&s, device, NULL, 1 << 20, NULL) != UTTER_OK) return "no stream";
+    for (int i = 0; i < N_MOVED; i++) {
+        struct array out = stream_array(s, MOVED_ROWS, MOVED_OUT);
+        if (m->moves)
+            weight_make_resident(s, m->weights[i]);
+        else
+            op_linear(s, out, m->x, m->weights[N_MOVED - 1 - i], (struct epilogue){0});
+        stream_read(s, m->out[N_MOVED - 1 - i], out);
+        stream_release(s, 0);
+    }
+    const bool ok = stream_status(s) == UTTER_OK;
+    stream_destroy(&s);
+    return ok ? NULL : "a stream failed";
+}
+
+/* Two threads move the same weights at once while a third computes with them: what it finds is moved or not, never half. */
+static void weights_move_from_two_threads_while_a_third_computes(void **state)
+{
+    (void)state;
+    static struct mover threads[3];
+    struct stored values = make_tensor(DTYPE_F32, LAYOUT_TORCH, MOVED_OUT, MOVED_IN, 0);
+    struct tensor t = values.t;
+    t.data = map_file(values.t.data, values.t.n_bytes);
+    t.in_file_map = true;
+    struct array x = random_array(MOVED_ROWS, MOVED_IN), expected = stream_array(stream, MOVED_ROWS, MOVED_OUT);
+    for (int round = 0; round < 10; round++) {
+        struct weight *w[N_MOVED];
+        pthread_t ids[3];
+        for (int i = 0; i < N_MOVED; i++)
+            assert_int_equal(weight_create(&w[i], device, WEIGHT_LINEAR, &t, (struct array){0}, NULL), UTTER_OK);
+        op_linear(stream, expected, x, w[0], (struct epilogue){0});
+        for (int i = 0; i < 3; i++) {
+            threads[i] = (struct mover){.weights = w, .x = x, .moves = i < 2};
+            assert_int_equal(pthread_create(&ids[i], NULL, mover_main, &threads[i]), 0);
+        }
+        for (int i = 0; i < 3; i++) {
+            void *fault;
+            pthread_join(ids[i], &fault);
+            if (fault) fail_msg("%s", (const char *)fault);
+        }
+        for (int i = 0; i < N_MOVED; i++)
+            for (int r = 0; r < MOVED_ROWS; r++)
+                assert_memory_equal(threads[2].out[i] + r * MOVED_OUT, array_rows(expected, r, 1).data,
+                                    MOVED_OUT * sizeof(float));
+        for (int i = 0; i < N_MOVED; i++) weight_destroy(&w[i]);
+    }
+    munmap((void *)(uintptr_t)t.data, t.n_bytes);
+    free_tensor(&values);
+}
+
 struct forked {
     struct stream *s;
     struct array out, x;
@@ -1162,6 +1228,7 @@ int main(void)
         TEST(short_fourier_transform_and_back),
         TEST(failures_latch),
         TEST(resident_weights_are_the_same),
+        TEST(weights_move_from_two_threads_while_a_third_computes),
         TEST(a_cancel_latches),
         TEST(forked_streams_work_side_by_side),
         TEST(a_forked_stream_needs_scratch_for_one_thread),

@@ -109,7 +109,9 @@ static inline void utter_model_options_init(utter_model_options *options)
 
 /*
  * Opens a model: a published folder, a GGUF file, or the name of a model that `utter models` lists; NULL (not "") is the
- * default model, which is the built-in voice where nothing else was chosen. options may be NULL. Weights are mapped, not read.
+ * default model, which is the built-in voice where nothing else was chosen. options may be NULL. Weights are mapped, not read:
+ * its files must stay as they are until it is closed. Renaming or replacing them is fine (the old bytes stay); one that is cut
+ * short or written over meanwhile ends the process (SIGBUS) or changes what is spoken, and nothing can guard against that.
  * On failure *out is NULL and error (when it is not NULL) receives a terminated text of at most error_size bytes.
  * MODEL_NOT_FOUND, MODEL_DAMAGED, OUT_OF_MEMORY, CANCELLED, INVALID_ARGUMENT, UNSUPPORTED, DEVICE. Any thread.
  */
@@ -230,8 +232,9 @@ typedef struct utter_request {
     const utter_voice *voice;  /* NULL: the model's built-in voice */
     const char *language;      /* a code such as "en"; NULL: the model's own choice */
     uint64_t seed;             /* UTTER_SEED_RANDOM (the default): one is drawn, see utter_output_info */
-    int32_t max_tokens;       /* most speech tokens (1/25 s each) of one piece of text, obeyed to the letter; 0: a limit
-                                       that follows from the length of the text, and an end to endless repetition */
+    int32_t max_tokens;       /* most speech tokens (1/25 s each) of one piece of text, obeyed to the letter, 1001 at most;
+                                       0: a limit that follows from the length of the text, and an end to endless
+                                       repetition */
     int32_t top_k;            /* 0: off */
     float top_p, min_p;       /* above 0 to 1, 1: off; 0 to 1, 0: off */
     float temperature;        /* 0: always the likeliest token */

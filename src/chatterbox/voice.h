@@ -51,7 +51,7 @@ utter_status listeners_load(struct listeners **out, struct binder *b);
 void listeners_free(struct listeners **l);
 
 /* Tells networks that hear alike: a hash of the signs of the weights that give speech tokens their meaning, so that files of one
- * model in several types agree. 0 when the model has none. */
+ * model in several types agree. A model that does not listen is told by what its flow takes the tokens for. 0 when the file has neither. */
 uint64_t listeners_fingerprint(const struct checkpoint *ck);
 
 /* Where the time went, in seconds. */

@@ -192,6 +192,8 @@ static utter_status read_built_in(struct voice *v, const struct checkpoint *ck, 
                          checkpoint_path(ck));
     v->fits_any = !strcmp(variant, "none");
     v->notes.name = text_meta(ck, "utter.voice");
+    /* What no recording can be made again for is tied to its own model. */
+    if (!v->fits_any && !checkpoint_can_clone(ck)) v->notes.networks = listeners_fingerprint(ck);
     return conds_read(&v->conds[v->fits_any ? 0 : (int)voice_rules_of(variant)], ck, "conds", e);
 }
 

@@ -87,13 +87,14 @@ static const struct option options[] = {
     {"--temp | --temperature", "X", OPTION_NUMBER, AT(temperature), 0, 100,
      .help = "Sampling temperature; 0 takes the likeliest token."},
     {"--top-k", "N", OPTION_INTEGER, AT(top_k), 0, 1e6, .help = "Sample among the N likeliest; 0: all."},
-    {"--top-p", "X", OPTION_NUMBER, AT(top_p), 0, 1, .help = "Sample among those that share this probability; 1: all."},
+    {"--top-p", "X", OPTION_NUMBER, AT(top_p), 1e-6, 1,
+     .help = "Sample among those that share this probability; 1: all."},
     {"--min-p", "X", OPTION_NUMBER, AT(min_p), 0, 1,
      .help = "Drop what is less likely than this share of the best; 0: off."},
     {"--repeat-penalty | --rep-pen, --rep-penalty, --repetition-penalty", "X", OPTION_NUMBER, AT(repeat_penalty), 0.01,
      100, .help = "Makes tokens that came before less likely; 1: off."},
-    {"-n, --n-predict | --max-new, --max-tokens", "N", OPTION_INTEGER, AT(max_tokens), 1, 1e6,
-     .help = "Most speech tokens for a sentence (25 a second)."},
+    {"-n, --n-predict | --max-new, --max-tokens", "N", OPTION_INTEGER, AT(max_tokens), 1, 1001,
+     .help = "Most speech tokens for a sentence (25 a second), up to 1001."},
     {"--cfm-steps", "N", OPTION_INTEGER, AT(cfm_steps), 1, 100, .help = "Steps of the flow that makes the spectrum."},
     {"--exaggeration", "X", OPTION_NUMBER, AT(exaggeration), 0, 10,
      .help = "How much feeling, for models that know it."},
@@ -563,6 +564,7 @@ static void let_command_line_win(struct settings *s, const struct words *words)
             *given[i].text = NULL;
 }
 
+/* A setting of the environment is a habit: where it has no use it is no mistake. */
 static bool check_combinations(const struct settings *s, const struct words *words)
 {
     const int sources = (s->prompt != NULL) + (s->file != NULL) + (s->input_file != NULL) + (words->count > 0);
@@ -576,6 +578,12 @@ static bool check_combinations(const struct settings *s, const struct words *wor
         report_error("--output-dir cannot follow --input-file");
     else if ((s->input_by_line || s->input_eof_marker) && !s->input_file)
         report_error("--input-by-line and --input-eof-marker need --input-file");
+    else if (!s->ref_audio && ((s->ref_start >= 0 && !getenv("UTTER_REF_START")) ||
+                               (s->ref_duration > 0 && !getenv("UTTER_REF_DURATION"))))
+        report_error("--ref-start and --ref-duration need --ref-audio");
+    else if (s->play_device && !s->play && (s->output || s->output_dir) &&
+             !from_environment(s->play_device, "UTTER_PLAY_DEVICE"))
+        report_error("--play-device needs --play beside --output and --output-dir");
     else
         return true;
     return false;

@@ -28,7 +28,8 @@ static const struct option options[] = {
      .help = "Use the part that begins here. Default: the best part is chosen."},
     {"--duration", "SECONDS", OPTION_NUMBER, AT(duration), 1, 1e8,
      .help = "Use this much of it. Default: 15 s of a chosen part, else up to 60 s."},
-    {"--raw", NULL, OPTION_SWITCH, AT(raw), .help = "Use it as it is: no filters, de-noising or equaliser."},
+    {"--ref-raw | --raw", NULL, OPTION_SWITCH, AT(raw),
+     .help = "Use it as it is: no filters, de-noising or equaliser."},
 
     {.type = OPTION_HEADING, .help = "The voice (make)"},
     {"-o, --output", "FILE", OPTION_TEXT, AT(output),

@@ -232,7 +232,9 @@ static utter_status fit(struct making *k, const char *path)
     const enum voice_rules rules = voice_rules_of(m->variant);
     const uint64_t networks = listeners_fingerprint(m->checkpoint);
     const bool other_networks = v->notes.networks && networks != v->notes.networks;
-    if (!v->fits_any && !checkpoint_can_clone(m->checkpoint)) return refuse_clone(m, &k->error);
+    /* A model that cannot clone takes what is known to be its own, and what says that it fits any. */
+    if (!v->fits_any && !checkpoint_can_clone(m->checkpoint) && (!v->notes.networks || other_networks))
+        return refuse_clone(m, &k->error);
     if (voice_conds(v, rules) && !other_networks) return UTTER_OK;
     if (!v->clip)
         return error_set(&k->error, UTTER_VOICE_UNUSABLE,

@@ -284,6 +284,34 @@ static void a_model_that_cannot_clone(void **state)
     utter_model_close(&m);
 }
 
+/* ... but it takes its own, from its file and from a voice file made of that, and nobody else does. */
+static void a_model_takes_its_own_voice(void **state)
+{
+    (void)state;
+    utter_model *m;
+    utter_voice *v;
+    assert_int_equal(utter_model_open(&m, BUILT_IN, NULL, error, sizeof error), UTTER_OK);
+    utter_request r;
+    utter_request_init(&r, m);
+    r.text = "Mine.";
+    r.text_length = strlen(r.text);
+    r.seed = 1;
+    struct sound own = speak_fresh(m, &r);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(utter_voice_load(&v, m, i ? path : BUILT_IN, NULL, error, sizeof error), UTTER_OK);
+        r.voice = v;
+        struct sound loaded = speak_fresh(m, &r);
+        assert_same_sound(own, loaded);
+        free(loaded.samples);
+        assert_int_equal(utter_voice_save(v, path, error, sizeof error), UTTER_OK);
+        utter_voice_free(&v);
+    }
+    free(own.samples);
+    expect(UTTER_VOICE_UNUSABLE, utter_voice_load(&v, model, BUILT_IN, NULL, error, sizeof error), "another model");
+    expect(UTTER_VOICE_UNUSABLE, utter_voice_load(&v, model, path, NULL, error, sizeof error), "another model");
+    utter_model_close(&m);
+}
+
 static void findings_tell(void **state)
 {
     (void)state;
@@ -309,6 +337,7 @@ int main(void)
                                        cmocka_unit_test(refusals),
                                        cmocka_unit_test(a_voice_cannot_be_written_nowhere),
                                        cmocka_unit_test(a_model_that_cannot_clone),
+                                       cmocka_unit_test(a_model_takes_its_own_voice),
                                        cmocka_unit_test(findings_tell)};
     return cmocka_run_group_tests_name("api_voice", tests, set_up, tear_down);
 }

@@ -24,7 +24,9 @@ begin "values are checked"
 run 2 "$UTTER" say --threads 0 hello; says "--threads: '0' is not a whole number in 1..256"
 run 2 "$UTTER" say -t -1 hello; says "-t: '-1'"
 run 2 "$UTTER" say -t 10000 hello; says "'10000'"
-run 2 "$UTTER" say --top-p nan hello; says "--top-p: 'nan' is not a number in 0..1"
+run 2 "$UTTER" say --top-p nan hello; says "--top-p: 'nan' is not a number in 1e-06..1"
+for v in 0 1e-7 1.01; do run 2 "$UTTER" say --top-p $v hello; says "--top-p: '$v'"; done
+for n in 0 1002; do run 2 "$UTTER" say -n $n hello; says "-n: '$n' is not a whole number in 1..1001"; done
 run 2 "$UTTER" say --temp 1e400 hello; says "--temp"
 run 2 "$UTTER" say --seed 7x hello; says "--seed: '7x'"
 run 2 "$UTTER" say --stream maybe hello; says "is not one of off|on|auto"
@@ -32,6 +34,8 @@ run 2 "$UTTER" say --json=1 hello; says "--json takes no value"
 run 2 "$UTTER" say hello -o; says "needs a value"
 run 2 "$UTTER" say -o a.wav -d . hello; says "either --output or --output-dir"
 run 2 "$UTTER" say -f a.txt hello; says "more than one text"
+for o in "--ref-start 1" "--ref-duration 3" "--ref-start 0 -v none"; do run 2 "$UTTER" say $o hello -o x.wav; says "need --ref-audio"; done
+for o in "-o x.wav" "-d ."; do run 2 "$UTTER" say --play-device null $o hello; says "--play-device needs --play"; done
 run 2 "$UTTER" say -o x.doc hello; says "x.doc: the name does not say the format"
 
 begin "the environment sets options, the command line wins"
@@ -42,6 +46,7 @@ run 0 env UTTER_MODEL= "$UTTER" tokenize hello
 for e in "UTTER_PROMPT=a -p b" "UTTER_FILE=a b" "UTTER_OUTPUT=a.wav -d . b" "UTTER_VOICE=none --ref-audio none b"; do
   run 3 env ${e%% *} "$UTTER" say -m /no/such ${e#* } -d .; says "/no/such"
 done
+run 3 env UTTER_REF_START=1 UTTER_REF_DURATION=3 UTTER_PLAY_DEVICE=null "$UTTER" say -m /no/such -o x.wav hello; says "/no/such" # habits, no mistakes
 for off in false no OFF 0 ''; do run 3 env UTTER_PLAY=$off "$UTTER" say -m /no/such -o x.wav hello; says "/no/such"; done
 
 begin "what is printed must arrive, or its reader have had enough"

@@ -46,6 +46,12 @@ say 1 -o own.wav; cmp -s a.wav own.wav && flunk "the voice does not matter"
 begin "the same bytes at any number of threads"
 voice 0 make good.wav -m "$mini" -t 1 -o t1.voice -q; voice 0 make good.wav -m "$mini" -t 3 -o t3.voice -q; same t1.voice t3.voice
 
+begin "raw: of a recording, and not what the environment calls the raw output of say"
+voice 0 make good.wav -m "$mini" --ref-raw -o raw.voice -q; cmp -s t1.voice raw.voice && flunk "--ref-raw does not matter"
+voice 0 make good.wav -m "$mini" --raw -o raw2.voice -q; same raw.voice raw2.voice
+run 0 env UTTER_REF_RAW=1 "$UTTER" voice make good.wav -m "$mini" -o raw3.voice -q; same raw.voice raw3.voice
+run 0 env UTTER_RAW=1 "$UTTER" voice make good.wav -m "$mini" -o t4.voice -q; same t1.voice t4.voice
+
 begin "npy files, there and back"
 voice 0 make good.wav -m "$mini" --npy npy
 for f in speaker_emb cond_prompt_speech_tokens embedding prompt_token prompt_feat; do exists npy/$f.npy; done
@@ -183,6 +189,13 @@ cp fitted.voice again.voice; say 1 -v again.voice -o g.wav; same f.wav g.wav; sa
 voice 0 make good.wav -m "$mini" -o plain.voice -q
 python3 -c 'b = open("plain.voice", "rb").read(); i = b.index(b"utter.voice.networks") + 32; open("plain2.voice", "wb").write(b[:i] + (b"1" if b[i:i + 1] == b"0" else b"0") + b[i + 1:])'
 badvoice plain2.voice "made with another model"
+
+begin "a model that cannot clone takes its own voice, under any name of its file"
+built_in=$SOURCE/voices/heart.gguf; cp "$built_in" copy.gguf
+run 0 "$UTTER" say "Mine." -s 0 -q -m "$built_in" -o mine.wav
+for v in "$built_in" copy.gguf; do run 0 "$UTTER" say "Mine." -s 0 -q -m "$built_in" -v "$v" -o mine2.wav; same mine.wav mine2.wav; done
+run 3 "$UTTER" say "Not mine." -m "$built_in" -v mini.gguf -o no.wav; says "cannot take others"; absent no.wav
+badvoice "$built_in" "made with another model"
 
 begin "a model that cannot clone says which can"
 run 3 "$UTTER" say "No." --ref-audio good.wav -o no.wav; says "Chatterbox Turbo"; absent no.wav

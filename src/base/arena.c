@@ -21,22 +21,20 @@ enum { GAP = 64 }; /* unreadable bytes after each block, so that overruns show *
 enum { GAP = 0 };
 #endif
 
-enum { HUGE_PAGE = 2 << 20 };
-
 utter_status arena_create(struct arena *a, size_t capacity_bytes, struct error *e)
 {
     *a = (struct arena){0};
     size_t capacity; /* one block of capacity_bytes must fit, with the gap behind it */
-    if (!size_add(capacity_bytes, HUGE_PAGE - 1 + GAP, &capacity) || capacity > SIZE_MAX - HUGE_PAGE)
+    if (!size_add(capacity_bytes, ARENA_HUGE_PAGE - 1 + GAP, &capacity) || capacity > SIZE_MAX - ARENA_HUGE_PAGE)
         return error_set(e, UTTER_OUT_OF_MEMORY, "cannot reserve %zu bytes of working memory", capacity_bytes);
-    capacity &= ~((size_t)HUGE_PAGE - 1);
-    void *p = mmap(NULL, capacity + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    capacity &= ~((size_t)ARENA_HUGE_PAGE - 1);
+    void *p = mmap(NULL, capacity + ARENA_HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
         return error_set(e, UTTER_OUT_OF_MEMORY, "cannot reserve %zu MiB of working memory", capacity >> 20);
     /* Keep only an aligned span, so that every huge page can be one. */
-    size_t skip = (HUGE_PAGE - ((size_t)p & (HUGE_PAGE - 1))) & (HUGE_PAGE - 1);
+    size_t skip = (ARENA_HUGE_PAGE - ((size_t)p & (ARENA_HUGE_PAGE - 1))) & (ARENA_HUGE_PAGE - 1);
     if (skip) munmap(p, skip);
-    if (HUGE_PAGE - skip) munmap((char *)p + skip + capacity, HUGE_PAGE - skip);
+    if (ARENA_HUGE_PAGE - skip) munmap((char *)p + skip + capacity, ARENA_HUGE_PAGE - skip);
     a->base = (char *)p + skip;
     a->capacity = capacity;
     madvise(a->base, capacity, MADV_HUGEPAGE); /* a wish: failure only costs speed */

@@ -6,12 +6,15 @@
  *
  * The whole capacity is address space only; pages cost memory when first touched and then stay, so the steady state
  * neither asks the kernel for memory nor gives it back. Huge pages are asked for: the first touch of fresh 4 KiB pages
- * is one of the largest costs of a naive engine. One thread at a time. Blocks are 64-byte aligned.
+ * is one of the largest costs of a naive engine. One thread at a time. Blocks are 64-byte aligned, the first one to a huge
+ * page.
  */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
 
 #include "base/error.h"
+
+enum { ARENA_HUGE_PAGE = 2 << 20 }; /* bytes that are touched at once, where the system has them */
 
 struct arena {
     char *base;

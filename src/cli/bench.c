@@ -35,6 +35,8 @@ static const struct option options[] = {
     {"--clock", "wall|cpu", OPTION_CHOICE, AT(clock),
      .help = "cpu: processor time a thread instead of time that passes, for a machine that is busy with other things; "
              "only means something for work that keeps all threads busy."},
+    {"--pipeline", NULL, OPTION_SWITCH, AT(pipeline),
+     .help = "say: the default; --no-pipeline makes the tokens of one sentence after the other."},
     {"--vs-openblas", NULL, OPTION_SWITCH, AT(vs_openblas),
      .help = "kernels: OpenBLAS's rate for each product of many rows too, where it was built in."},
     {"--vs-onednn", NULL, OPTION_SWITCH, AT(vs_onednn),
@@ -192,7 +194,7 @@ static void print_json(const struct bench *b)
 
 static int run(const struct command *self, int argc, char **argv)
 {
-    struct bench b = {.runs = 5, .samples = 200, .interrupt = interrupt_flag()};
+    struct bench b = {.runs = 5, .samples = 200, .pipeline = true, .interrupt = interrupt_flag()};
     struct words rest;
     int code;
     if (!options_parse(self, &b, &rest, argc, argv, &code)) return code;

@@ -20,7 +20,7 @@ enum { BENCH_MAX_RUNS = 1000 };
 struct bench {
     const char *model, *s3gen, *cpu, *precision, *text, *voice, *clock, *stage, *recording;
     int64_t threads, runs, samples;
-    bool json, vs_openblas, vs_onednn;
+    bool json, pipeline, vs_openblas, vs_onednn;
     const signed char *interrupt;
     struct device *device;
     struct device_limits limits;

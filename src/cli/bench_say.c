@@ -49,6 +49,7 @@ static utter_status say_open(struct say_run *r, struct bench *b)
     r->request.text_length = strlen(r->request.text);
     r->request.voice = r->voice;
     r->request.seed = 1;
+    r->request.stream_serial = !b->pipeline;
     return UTTER_OK;
 }
 

@@ -119,7 +119,7 @@ static void any_number_of_pieces(void **state)
             r.max_tokens = 3 * threads - 2; /* 1, 4, 7 */
             r.cfm_steps = 1;
             r.prompt_batch_size = threads == 2 ? 32 : 256;
-            assert_nothing_changes(MINI_MODEL, threads, 2, &r);
+            assert_nothing_changes(MINI_MODEL, threads, threads == 2 ? 2 : 1, &r);
             assert_int_equal(together.progress[together.n_steps - 1].pieces, texts[i].pieces);
         }
 }
@@ -129,10 +129,7 @@ static void long_and_short_ones(void **state)
 {
     (void)state;
     utter_request r = request_for(
-        NULL,
-        "Yes. The children walked down to the river, where the old boats lay upside down in the long grass, and stayed "
-        "until "
-        "the evening came. No! Why? One. Two. Three. It rained. Nobody in the house minded that very much, did they?");
+        NULL, "Yes. The children walked down to the river, where the old boats lay. No! Why? One. Two. It rained.");
     r.cfm_steps = 1;
     for (int limit = 0; limit <= 30; limit += 30) {
         r.max_tokens = limit;

@@ -218,6 +218,16 @@ void cpu_attention(struct stream *s, struct array out, struct array q, struct ar
 
 /* ---- the cache ---------------------------------------------------------------------------------------------------- */
 
+/* A long layer begins with a huge page, so that few positions of each touch few pages. */
+static bool layer_pages(size_t *layer_bytes)
+{
+    const size_t page = ARENA_HUGE_PAGE;
+    if (*layer_bytes <= page) return true;
+    if (!size_add(*layer_bytes, page - 1, layer_bytes)) return false;
+    *layer_bytes -= *layer_bytes % page;
+    return true;
+}
+
 utter_status kv_cache_create(struct kv_cache **out, struct device *d, enum dtype type, int n_layers, int n_positions,
                              int width, struct error *e)
 {
@@ -232,7 +242,7 @@ utter_status kv_cache_create(struct kv_cache **out, struct device *d, enum dtype
     size_t elements, bytes = 0;
     utter_status status;
     if (!size_mul(round_up(n_positions, d->kernels.panel), (size_t)width, &elements) ||
-        !size_mul(elements, dtype_block_bytes(type), &kv->layer_bytes) ||
+        !size_mul(elements, dtype_block_bytes(type), &kv->layer_bytes) || !layer_pages(&kv->layer_bytes) ||
         !size_mul(kv->layer_bytes, (size_t)n_layers * 2, &bytes))
         status = error_set(e, UTTER_OUT_OF_MEMORY, "cache of %d layers, %d positions, width %d", n_layers, n_positions,
                            width);

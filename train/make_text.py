@@ -257,6 +257,42 @@ def templates(rng, n):
     return [tidy(C(T)()) for _ in range(n)]
 
 
+COMMON_NAMES = """Mary Patricia Jennifer Linda Elizabeth Barbara Susan Jessica Sarah Karen Lisa Nancy Betty Sandra Margaret Ashley Kimberly Emily Donna
+Michelle Carol Amanda Melissa Deborah Stephanie Rebecca Laura Sharon Cynthia Dorothy Amy Kathleen Angela Shirley Emma Brenda Pamela Nicole Anna
+Samantha Katherine Christine Debra Rachel Carolyn Janet Maria Olivia Heather Helen Catherine Diane Julie Victoria Joyce Lauren Kelly Christina Ruth
+Joan Virginia Judith Evelyn Hannah Andrea Megan Cheryl Jacqueline Madison Teresa Abigail Sophia Martha Sara Gloria Janice Kathryn Ann Isabella Judy
+Charlotte Julia Grace Amber Alice Jean Denise Frances Danielle Marilyn Natalie Beverly Diana Brittany Theresa Kayla Alexis Doris Lori Tiffany Rose
+Lucy Ellen Claire Irene Clara Edith Nora Eva Sylvia Molly Eleanor Audrey Jane Holly Paula Monica Wendy Sally Harriet Phoebe Zoe Chloe Mia Ella Lily
+James Michael Robert John David William Richard Joseph Thomas Christopher Charles Daniel Matthew Anthony Mark Donald Steven Andrew Paul Joshua
+Kenneth Kevin Brian Timothy Ronald George Jason Edward Jeffrey Ryan Jacob Nicholas Gary Eric Jonathan Stephen Larry Justin Scott Brandon Benjamin
+Samuel Gregory Alexander Patrick Frank Raymond Jack Dennis Jerry Tyler Aaron Jose Adam Nathan Henry Zachary Douglas Peter Kyle Noah Ethan Jeremy
+Christian Walter Keith Austin Roger Terry Sean Gerald Carl Dylan Harold Jordan Jesse Bryan Lawrence Arthur Gabriel Bruce Logan Albert Willie Alan
+Eugene Russell Vincent Philip Bobby Johnny Bradley Simon Oliver Hugo Leo Max Felix Martin Oscar Ralph Fred Stanley Leonard Howard Victor Ian Colin
+Graham Neil Stuart Duncan Malcolm Trevor Nigel Hector Isaac Elijah Lucas Mason Liam""".split()     # given names that people will want said right
+
+
+def named(rng, n):
+    """Common given names at every place of a sentence: propernames of the other templates has a thousand, each of them seldom."""
+    R, C = rng.randint, rng.choice
+    cw = common_words()
+    N, V = [w for w in cw["n"][:900] if not w.endswith("s")] or ["house", "river"], ["saw", "found", "bought", "sold", "lost", "liked", "wanted", "painted", "carried", "forgot", "mended", "described"]
+    A = cw["a"][:400] or ["good", "large"]
+    who, place = lambda: C(COMMON_NAMES), lambda: C("London Paris Berlin Tokyo Boston Chicago Madrid Rome Sydney Toronto Dublin Seattle Denver Vienna Cairo Oslo Prague Texas Canada Spain Ireland".split())
+    go = lambda: C(["went", "ran", "drove", "came back", "moved", "travelled", "wrote", "returned"])
+    T = [
+        lambda: f"{who()} {C(V)} the {C(A)} {C(N)}{C(['.', '.', ' yesterday.', ' and left.', ', but ' + who() + ' did not.'])}",
+        lambda: f"{who()} and {who()} {go()} to {C(['the ' + C(N), place(), 'a ' + C(N) + ' in ' + place()])}.",
+        lambda: f"{C(['Yesterday', 'This morning', 'In the end', 'Last week', 'For once', 'Because of the ' + C(N)])}, {who()} {C(V)} {who()}'s {C(N)}.",
+        lambda: f"{C(['I think', 'They say', 'We heard', 'Tell me', 'She hopes', 'He knows'])} {C(['', 'that '])}{who()} {C(['will', 'should', 'can', 'may', 'must'])} {C(['help', 'call', 'meet', 'thank', 'trust', 'follow'])} {who()}.",
+        lambda: f"{C(['Where', 'When', 'Why', 'How'])} did {who()} {C(['meet', 'leave', 'find', 'teach', 'help'])} {who()}?",
+        lambda: f"{C(['You', 'He', 'She', 'We', 'They', 'I'])}'ll {C(['see', 'meet', 'hear from', 'sit beside', 'work with', 'miss'])} {who()} {C(['tomorrow', 'soon', 'again', 'in ' + place(), 'at the ' + C(N)])}.",
+        lambda: f"{who()}'s {C(N)} {C(['is', 'was', 'looks', 'seems'])} {C(A)}, {C(['said', 'thought', 'wrote'])} {who()}.",
+        lambda: f"{C(['Dear', 'Hello', 'Thank you,', 'Well,', 'Please,', 'Goodbye,'])} {who()}{C(['.', ', come in.', ', please wait.', ', this is ' + who() + '.'])}",
+        lambda: f"{who()}, {who()}, {C(['and', 'or'])} {who()} {C(['can have', 'will take', 'gave us', 'promised to bring', 'promise to keep'])} the {C(N)}.",
+    ]
+    return [tidy(C(T)()) for _ in range(n)]
+
+
 def figures(rng, n):
     """Numbers, prices, dates, times and measures in figures, as people write them."""
     R, C = rng.randint, rng.choice
@@ -368,7 +404,7 @@ def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--out", required=True)
     ap.add_argument("--limit", type=int, default=150000)
-    ap.add_argument("--more", type=int, default=110000, help="sentences beyond the first choice: other glosses and verses, figures, word lists")
+    ap.add_argument("--more", type=int, default=122000, help="sentences beyond the first choice: other glosses and verses, figures, word lists")
     a = ap.parse_args()
     rng = random.Random(7)
     ex, gl = wordnet()
@@ -414,14 +450,15 @@ def main():
         for i, (t, k) in enumerate([(t, "plain") for t in spare["plain"][60:100]] + [(t, "long") for t in spare["long"][20:32]]):
             f.write(f"d{i}\t{t}\t{k}\t{t}\n")
     extra = random.Random(15)
-    for name, pool in (("figures", figures(random.Random(13), 20000)), ("words", word_lists(random.Random(14), 12000))):
+    for name, pool in (("figures", figures(random.Random(13), 20000)), ("words", word_lists(random.Random(14), 12000)),
+                       ("names", named(random.Random(16), 16000))):
         for s in pool:
             key = re.sub(r"[^a-z0-9 $:.%]", "", s.lower())
             if key not in seen and good(s):
                 seen.add(key)
                 more.append((name, s))
-    keep = [x for x in more if x[0] in ("figures", "words")]
-    rest = [x for x in more if x[0] not in ("figures", "words")]
+    keep = [x for x in more if x[0] in ("figures", "words", "names")]
+    rest = [x for x in more if x[0] not in ("figures", "words", "names")]
     extra.shuffle(rest)
     more = (keep + rest)[:a.more]
     more += [("long", s) for s in joined(extra, more, 8000) if len(s) < 330]

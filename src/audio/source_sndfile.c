@@ -1,4 +1,6 @@
 #include <errno.h>
+#include <limits.h>
+#include <math.h>
 #include <sndfile.h>
 #include <stdio.h>
 #include <string.h>
@@ -130,7 +132,7 @@ static utter_status open_sndfile(struct source *s, struct error *e)
         snprintf(s->info.format, sizeof s->info.format, "%s, %s", major_name(info.format), codec_name(info.format));
     struct stat st;
     if (s->info.lossy && info.frames > 0 && fstat(s->fd, &st) == 0)
-        s->info.bits_per_second = (int)((double)st.st_size * 8 * info.samplerate / (double)info.frames);
+        s->info.bits_per_second = (int)fmin((double)st.st_size * 8 * info.samplerate / (double)info.frames, INT_MAX);
     note_wrong_sizes(s, file);
     return UTTER_OK;
 }

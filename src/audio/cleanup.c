@@ -172,7 +172,7 @@ utter_status cleanup_lossy(float *x, size_t n, double bandwidth_hz, struct cance
     filter(x, n, biquad_peak(RATE, 200, 150, -1));
     if (bandwidth_hz > 3200) filter(x, n, biquad_peak(RATE, 3200, 2200, 2.5));
     if (bandwidth_hz > 7500) filter(x, n, biquad_peak(RATE, 7500, 2500, 3));
-    status = loudness_normalize(x, n, RATE, -18, NULL, e);
+    status = loudness_normalize(x, n, RATE, -18, NULL, cancel, e);
     limit_peaks(x, n);
     return status;
 }

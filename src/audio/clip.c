@@ -298,7 +298,8 @@ static void judge_content(struct clip_report *r)
 }
 
 /* Too little to make a voice of. loudest: of the clip's 20 ms levels. */
-static utter_status refuse_nothing(const struct clip *clip, const struct source *s, struct error *e)
+static utter_status refuse_nothing(const struct clip *clip, const struct source *s, struct cancel *cancel,
+                                   struct error *e)
 {
     const struct clip_report *r = &clip->report;
     double mean = 0, power = 0;
@@ -320,6 +321,7 @@ static utter_status refuse_nothing(const struct clip *clip, const struct source 
                      made = level_meter_feed(&meter, clip->samples + at, n, levels);
         for (size_t i = 0; i < made; i++, frame++)
             if (frame >= edge && frame + edge < n_frames) loudest = fmaxf(loudest, levels[i]);
+        if (cancel_check(cancel, e) != UTTER_OK) return UTTER_CANCELLED;
     }
     if (loudest > -80) return UTTER_OK;
     if (power > 1e-8 && mean * mean > 0.99 * power)
@@ -418,7 +420,7 @@ utter_status clip_make(struct clip *clip, struct source *s, const struct clip_op
     }
     r->source = *source_info(s);
     if (!chosen && watch.n_frames > 0) r->clipped_share = (double)watch.n_clipped / (double)watch.n_frames;
-    if (status == UTTER_OK) status = refuse_nothing(clip, s, e);
+    if (status == UTTER_OK) status = refuse_nothing(clip, s, o->cancel, e);
     if (status == UTTER_OK) status = measure(&r->measures, clip->samples, clip->n_samples, o->cancel, e);
     if (status == UTTER_OK && !chosen) r->speech_s = r->duration_s * (1 - r->measures.silence_share);
     if (status == UTTER_OK) {

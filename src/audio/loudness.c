@@ -6,6 +6,8 @@
 #include "audio/biquad.h"
 #include "base/mem.h"
 
+enum { POLL_SAMPLES = 1 << 14 }; /* between two looks at the token: some 0.1 ms */
+
 /* A block is 0.4 s, a new one begins every 0.1 s. pyloudnorm rounds the bounds of each block on its own, in exactly this
  * arithmetic; a sum of squares up to every sample gives any block by one subtraction. */
 static size_t block_bound(double block_index, double extra, int rate)
@@ -33,26 +35,31 @@ static double gated_mean(const double *blocks, size_t n, double gate, bool stric
 }
 
 /* sums[i]: of the squares of the K-weighted samples before i. */
-static void sum_squares(double *sums, const float *x, size_t n, int rate)
+static utter_status sum_squares(double *sums, const float *x, size_t n, int rate, struct cancel *cancel,
+                                struct error *e)
 {
     struct biquad shelf = biquad_high_shelf(rate, 1500, 1 / sqrt(2), 4), high_pass = biquad_high_pass(rate, 38, 0.5);
+    utter_status status = UTTER_OK;
     sums[0] = 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && status == UTTER_OK; i++) {
+        if (i % POLL_SAMPLES == 0) status = cancel_check(cancel, e);
         const double y = biquad_step(&high_pass, biquad_step(&shelf, (double)x[i]));
         sums[i + 1] = sums[i] + y * y;
     }
+    return status;
 }
 
-utter_status loudness_measure(double *out, const float *x, size_t n, int rate, struct error *e)
+utter_status loudness_measure(double *out, const float *x, size_t n, int rate, struct cancel *cancel, struct error *e)
 {
     const double seconds = (double)n / rate;
     *out = -INFINITY;
     if (seconds < 0.4) return UTTER_OK;
     const size_t n_blocks = (size_t)(nearbyint((seconds - 0.4) / 0.1) + 1);
     double *sums = mem_alloc((n + 1) * sizeof *sums), *blocks = mem_alloc(n_blocks * sizeof *blocks);
-    const bool memory = sums && blocks;
-    if (memory) {
-        sum_squares(sums, x, n, rate);
+    utter_status status =
+        sums && blocks ? sum_squares(sums, x, n, rate, cancel, e)
+                       : error_set(e, UTTER_OUT_OF_MEMORY, "no memory to measure the loudness of %zu samples", n);
+    if (status == UTTER_OK) {
         for (size_t j = 0; j < n_blocks; j++) {
             const size_t begin = block_bound((double)j, 0, rate), end = block_bound((double)j, 1, rate);
             blocks[j] = (sums[end < n ? end : n] - sums[begin < n ? begin : n]) / (0.4 * rate);
@@ -63,13 +70,14 @@ utter_status loudness_measure(double *out, const float *x, size_t n, int rate, s
     }
     mem_free(sums);
     mem_free(blocks);
-    return memory ? UTTER_OK : error_set(e, UTTER_OUT_OF_MEMORY, "no memory to measure the loudness of %zu samples", n);
+    return status;
 }
 
-utter_status loudness_normalize(float *x, size_t n, int rate, double target, double *gain, struct error *e)
+utter_status loudness_normalize(float *x, size_t n, int rate, double target, double *gain, struct cancel *cancel,
+                                struct error *e)
 {
     double measured;
-    const utter_status status = loudness_measure(&measured, x, n, rate, e);
+    const utter_status status = loudness_measure(&measured, x, n, rate, cancel, e);
     double by = pow(10, (target - measured) / 20);
     if (status != UTTER_OK || !isfinite(by) || by <= 0) by = 1;
     for (size_t i = 0; by != 1 && i < n; i++) x[i] = (float)((double)x[i] * by);

@@ -303,18 +303,24 @@ static void measure_levels(struct measures *m, const float *levels, size_t n, fl
 
 utter_status measure(struct measures *out, const float *x, size_t n, struct cancel *cancel, struct error *e)
 {
+    enum { PIECE = 1 << 14 };
     struct measures m = {0};
     struct level_meter meter = {0};
+    utter_status status = UTTER_OK;
     float peak = 0;
     float *levels = mem_alloc((n / LEVEL_FRAME + 2) * sizeof *levels);
     if (!levels) return error_set(e, UTTER_OUT_OF_MEMORY, "no memory to measure %zu samples", n);
-    const size_t n_levels = level_meter_feed(&meter, x, n, levels);
+    size_t n_levels = 0;
+    for (size_t at = 0; at < n && status == UTTER_OK; at += PIECE) {
+        n_levels += level_meter_feed(&meter, x + at, n - at < PIECE ? n - at : PIECE, levels + n_levels);
+        status = cancel_check(cancel, e);
+    }
     const float threshold = speech_threshold(levels, n_levels);
     for (size_t i = 0; i < n; i++) peak = fmaxf(peak, fabsf(x[i]));
     m.peak_dbfs = peak > 0 ? 20 * log10((double)peak) : (double)LEVEL_NOTHING;
     measure_levels(&m, levels, n_levels, threshold);
     m.like_music = like_music(levels, n_levels, threshold);
-    utter_status status = loudness_measure(&m.level_lufs, x, n, RATE, e);
+    if (status == UTTER_OK) status = loudness_measure(&m.level_lufs, x, n, RATE, cancel, e);
     if (status == UTTER_OK) status = find_bandwidth(&m, x, n, cancel, e);
     if (status == UTTER_OK) status = find_hum(&m, x, n, cancel, e);
     if (status == UTTER_OK) status = find_pitch(&m, x, n, levels, n_levels, threshold, cancel, e);

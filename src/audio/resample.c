@@ -38,8 +38,10 @@ long resampler_run(struct resampler *r, const float *in, size_t n_in, size_t *n_
     return (long)made;
 }
 
-utter_status resample(float **out, size_t *n_out, const float *x, size_t n, int from, int to, struct error *e)
+utter_status resample(float **out, size_t *n_out, const float *x, size_t n, int from, int to, struct cancel *cancel,
+                      struct error *e)
 {
+    enum { PIECE = 1 << 14 }; /* of the input, between two looks at the token */
     struct resampler *r = NULL;
     const size_t wanted = (size_t)ceil((double)n * to / from);
     size_t taken = 0, made = 0;
@@ -48,7 +50,9 @@ utter_status resample(float **out, size_t *n_out, const float *x, size_t n, int 
         y ? resampler_create(&r, from, to, e) : error_set(e, UTTER_OUT_OF_MEMORY, "no memory for %zu samples", wanted);
     while (status == UTTER_OK && made < wanted) {
         size_t used = 0;
-        const long got = resampler_run(r, taken < n ? x + taken : NULL, n - taken, &used, y + made, wanted - made);
+        const size_t piece = n - taken < PIECE ? n - taken : PIECE;
+        const long got = resampler_run(r, piece > 0 ? x + taken : NULL, piece, &used, y + made, wanted - made);
+        status = cancel_check(cancel, e);
         if (got < 0) status = error_set(e, UTTER_ENGINE, "resampling from %d to %d Hz failed", from, to);
         if (got <= 0 && used == 0) break;
         taken += used;

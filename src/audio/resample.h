@@ -4,6 +4,7 @@
 #ifndef AUDIO_RESAMPLE_H
 #define AUDIO_RESAMPLE_H
 
+#include "base/cancel.h"
 #include "base/error.h"
 
 /* A stream of mono samples at one rate becomes a stream at another: libsoxr at its high quality, as librosa's "soxr_hq".
@@ -17,7 +18,8 @@ void resampler_destroy(struct resampler **r);
 long resampler_run(struct resampler *r, const float *in, size_t n_in, size_t *n_used, float *out, size_t max_out);
 
 /* The whole signal at once: ceil(n * to / from) samples, freed by mem_free. */
-utter_status resample(float **out, size_t *n_out, const float *x, size_t n, int from_hz, int to_hz, struct error *e);
+utter_status resample(float **out, size_t *n_out, const float *x, size_t n, int from_hz, int to_hz,
+                      struct cancel *cancel, struct error *e);
 
 /* torchaudio.functional.resample(24000, 16000): Hann-windowed sinc, width 6, roll-off 0.99 (specification section 4.3).
  * out has resample_24k_to_16k_count(n) samples. */

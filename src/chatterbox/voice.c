@@ -138,10 +138,9 @@ static utter_status prepare_signals(struct work *w, const float *samples, size_t
     memcpy(w->x24, samples, n * sizeof *samples);
     w->n24 = n;
     utter_status status = UTTER_OK;
-    if (rules_table[o->rules].normalizes) status = loudness_normalize(w->x24, n, VOICE_RATE, TURBO_LUFS, NULL, e);
-    if (status == UTTER_OK) status = cancel_check(o->cancel, e);
-    if (status == UTTER_OK) status = resample(&w->x16, &w->n16, w->x24, n, VOICE_RATE, RATE_16K, e);
-    if (status == UTTER_OK) status = cancel_check(o->cancel, e);
+    if (rules_table[o->rules].normalizes)
+        status = loudness_normalize(w->x24, n, VOICE_RATE, TURBO_LUFS, NULL, o->cancel, e);
+    if (status == UTTER_OK) status = resample(&w->x16, &w->n16, w->x24, n, VOICE_RATE, RATE_16K, o->cancel, e);
     if (status != UTTER_OK) return status;
     w->n_flow24 = at_most(n, FLOW_SECONDS * VOICE_RATE);
     w->n_flow16 = resample_24k_to_16k_count(w->n_flow24);

@@ -347,8 +347,10 @@ void op_copy(struct stream *s, struct array out, struct array x)
 void op_fill(struct stream *s, struct array out, float value)
 {
     if (s->status != UTTER_OK || !array_exists(out)) return;
-    for (int r = 0; r < out.rows; r++)
+    for (int r = 0; r < out.rows; r++) {
+        if (r % 64 == 0 && stream_poll(s) != UTTER_OK) return; /* fresh memory may cost milliseconds a huge page */
         for (int c = 0; c < out.cols; c++) row_of(out, r)[c] = value;
+    }
 }
 
 void op_add(struct stream *s, struct array out, float a, struct array x, float b, struct array y)

@@ -42,10 +42,10 @@ utter_status frontend_run(struct reffile *out, const char *path, struct error *e
     float *x = NULL, *x16 = NULL;
     size_t n, n16, begin, end;
     utter_status s = load(out, path, &x, &n, e);
-    if (s == UTTER_OK) s = resample(&x16, &n16, x, n, 24000, 16000, e);
+    if (s == UTTER_OK) s = resample(&x16, &n16, x, n, 24000, 16000, NULL, e);
     if (s == UTTER_OK) {
         double lufs;
-        s = loudness_measure(&lufs, x, n, 24000, e);
+        s = loudness_measure(&lufs, x, n, 24000, NULL, e);
         *add(out, "lufs", 1, 0) = (float)lufs;
         memcpy(add(out, "x16", n16, 0), x16, n16 * sizeof *x16);
         resample_24k_to_16k(add(out, "sinc16", resample_24k_to_16k_count(n), 0), x, n);

@@ -12,6 +12,7 @@
 #include "audio/clip.h"
 #include "audio/features.h"
 #include "audio/loudness.h"
+#include "audio/resample.h"
 #include "wav.h"
 
 #define PI 3.14159265358979323846
@@ -70,7 +71,7 @@ static struct error e;
 static double lufs_of(const float *x, size_t n, int rate)
 {
     double lufs;
-    assert_int_equal(loudness_measure(&lufs, x, n, rate, &e), UTTER_OK);
+    assert_int_equal(loudness_measure(&lufs, x, n, rate, NULL, &e), UTTER_OK);
     return lufs;
 }
 
@@ -331,7 +332,7 @@ static void test_quiet_is_accepted(void **state)
     scale(x, 6, pow(10, (-70 - lufs_of(x, 6 * RATE, RATE)) / 20));
     assert_int_equal(make(&c, x, 6, &chosen), UTTER_OK);
     double gain;
-    assert_int_equal(loudness_normalize(c.samples, c.n_samples, RATE, -27, &gain, &e), UTTER_OK);
+    assert_int_equal(loudness_normalize(c.samples, c.n_samples, RATE, -27, &gain, NULL, &e), UTTER_OK);
     assert_true(isfinite(gain) && gain > 1);
     for (size_t i = 0; i < c.n_samples; i++) assert_true(isfinite(c.samples[i]));
     clip_free(&c);
@@ -346,8 +347,8 @@ static void test_level_does_not_matter(void **state)
     float *loud = silence(8), *quiet = silence(8);
     speak(loud, 0, 8, 120, 0.5);
     for (int i = 0; i < N; i++) quiet[i] = 0.02f * loud[i];
-    assert_int_equal(loudness_normalize(loud, N, RATE, -27, NULL, &e), UTTER_OK);
-    assert_int_equal(loudness_normalize(quiet, N, RATE, -27, NULL, &e), UTTER_OK);
+    assert_int_equal(loudness_normalize(loud, N, RATE, -27, NULL, NULL, &e), UTTER_OK);
+    assert_int_equal(loudness_normalize(quiet, N, RATE, -27, NULL, NULL, &e), UTTER_OK);
     for (int i = 0; i < N; i++) assert_true(fabsf(loud[i] - quiet[i]) < 1e-5f);
     assert_true(fabs(lufs_of(loud, N, RATE) + 27) < 1e-3);
     free(loud);
@@ -429,6 +430,12 @@ static void test_cancel_of_analysis(void **state)
     cancel_request(&cancel);
     assert_int_equal(measure(&m, x, 8 * RATE, &cancel, &e), UTTER_CANCELLED);
     assert_int_equal(cleanup_lossy(x, 8 * RATE, 3000, &cancel, &e), UTTER_CANCELLED);
+    double lufs;
+    assert_int_equal(loudness_measure(&lufs, x, 8 * RATE, RATE, &cancel, &e), UTTER_CANCELLED);
+    float *y = NULL;
+    size_t n;
+    assert_int_equal(resample(&y, &n, x, 8 * RATE, RATE, 16000, &cancel, &e), UTTER_CANCELLED);
+    assert_null(y);
     assert_int_equal(s3_log_mel_16k(out, x, 8 * RATE, &cancel, &e), UTTER_CANCELLED);
     assert_int_equal(voice_encoder_mel_16k(out, x, 8 * RATE, &cancel, &e), UTTER_CANCELLED);
     assert_int_equal(prompt_mel_24k(out, x, 8 * RATE, &cancel, &e), UTTER_CANCELLED);

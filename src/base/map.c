@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -27,12 +28,20 @@ utter_status file_map_open(struct file_map *m, const char *path, struct error *e
     if (s == UTTER_OK) {
         void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (p == MAP_FAILED)
-            s = error_set(e, UTTER_OUT_OF_MEMORY, "%s: cannot map %lld bytes: %s", path, (long long)st.st_size, strerror(errno));
+            s = error_set(e, UTTER_OUT_OF_MEMORY, "%s: cannot map %lld bytes: %s", path, (long long)st.st_size,
+                          strerror(errno));
         else
             *m = (struct file_map){p, (size_t)st.st_size};
     }
     close(fd);
     return s;
+}
+
+void file_map_drop(const void *data, size_t n_bytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t first = ((uintptr_t)data + page - 1) & ~(page - 1), end = ((uintptr_t)data + n_bytes) & ~(page - 1);
+    if (first < end) madvise((void *)first, end - first, MADV_DONTNEED); /* a wish: failure only keeps memory */
 }
 
 void file_map_close(struct file_map *m)

@@ -16,4 +16,8 @@ struct file_map {
 utter_status file_map_open(struct file_map *m, const char *path, struct error *e);
 void file_map_close(struct file_map *m);
 
+/* Gives back the memory of mapped bytes that will hardly be needed again; touching them reads them anew. Pages at the ends, which hold
+ * other bytes too, stay. */
+void file_map_drop(const void *data, size_t n_bytes);
+
 #endif

@@ -289,7 +289,7 @@ utter_status voice_load(struct voice *out, const char *path, struct error *e)
         status = read_npy_folder(&v, path, e);
     } else {
         if (folder && path_in(inside, path, "conds.pt") && stat(inside, &st) == 0) path = inside;
-        status = checkpoint_open(&ck, path, NULL, e);
+        status = checkpoint_open(&ck, path, NULL, NULL, e);
         if (status == UTTER_MODEL_NOT_FOUND || status == UTTER_MODEL_DAMAGED) status = refuse_file(e);
         if (status == UTTER_OK) status = voice_read(&v, ck, e);
         checkpoint_close(&ck);

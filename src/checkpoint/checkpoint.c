@@ -255,6 +255,7 @@ static struct checkpoint *new_checkpoint(const char *path)
 static utter_status hand_over(struct checkpoint **out, struct checkpoint *ck, utter_status s, struct error *e)
 {
     if (s == UTTER_OK) s = table_finish(ck, e);
+    ck->cancel = NULL;
     if (s == UTTER_OK)
         *out = ck;
     else
@@ -262,13 +263,15 @@ static utter_status hand_over(struct checkpoint **out, struct checkpoint *ck, ut
     return s;
 }
 
-utter_status checkpoint_open(struct checkpoint **out, const char *path, const char *s3gen_path, struct error *e)
+utter_status checkpoint_open(struct checkpoint **out, const char *path, const char *s3gen_path, struct cancel *cancel,
+                             struct error *e)
 {
     *out = NULL;
     struct stat st;
     if (!path[0]) return error_set(e, UTTER_MODEL_NOT_FOUND, "the path of the model is empty");
     struct checkpoint *ck = new_checkpoint(path);
     if (!ck) return error_set(e, UTTER_OUT_OF_MEMORY, "%s: no memory to open it", path);
+    ck->cancel = cancel;
     const bool is_folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
     return hand_over(out, ck, is_folder ? open_folder(ck, path, s3gen_path, e) : open_files(ck, path, s3gen_path, e),
                      e);

@@ -17,13 +17,15 @@
 #ifndef CHECKPOINT_CHECKPOINT_H
 #define CHECKPOINT_CHECKPOINT_H
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "base/tensor.h"
 
 struct checkpoint;
 
-/* s3gen_path: the second file when it is not beside the first; may be NULL. */
-utter_status checkpoint_open(struct checkpoint **out, const char *path, const char *s3gen_path, struct error *e);
+/* s3gen_path: the second file when it is not beside the first; may be NULL, as cancel may. */
+utter_status checkpoint_open(struct checkpoint **out, const char *path, const char *s3gen_path, struct cancel *cancel,
+                             struct error *e);
 /* The same from one file's bytes, which stay the caller's and must outlive the checkpoint. `name` stands for the path. */
 utter_status checkpoint_open_memory(struct checkpoint **out, const void *data, size_t n_bytes, const char *name,
                                     struct error *e);

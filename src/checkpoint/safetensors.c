@@ -1,10 +1,10 @@
 /*
  * safetensors: [u64 n] [n bytes of JSON: name -> {dtype, shape, data_offsets: [begin, end]}] [data]; offsets count from
- * the end of the JSON. An optional "__metadata__" maps strings to strings.
+ * the end of the JSON. An optional "__metadata__" maps strings to strings. A name that stands twice is refused by table_finish.
  */
-#include <jansson.h>
 #include <string.h>
 
+#include "checkpoint/json_parts.h"
 #include "checkpoint/readers.h"
 
 /* The longest header read; real ones are below 1 MiB. Bounds the memory of the parsed JSON. */
@@ -74,6 +74,27 @@ static utter_status add_metadata(struct checkpoint *ck, int file, json_t *entrie
     return UTTER_OK;
 }
 
+struct reading {
+    struct checkpoint *ck;
+    int file;
+    uint64_t data_start;
+};
+
+static utter_status add_members(void *user, json_t *members, struct error *e)
+{
+    const struct reading *r = user;
+    const char *name;
+    json_t *entry;
+    utter_status s = UTTER_OK;
+    json_object_foreach(members, name, entry)
+    {
+        s = strcmp(name, "__metadata__") == 0 ? add_metadata(r->ck, r->file, entry, e)
+                                              : add_tensor(r->ck, r->file, r->data_start, name, entry, e);
+        if (s != UTTER_OK) break;
+    }
+    return s;
+}
+
 utter_status safetensors_read(struct checkpoint *ck, int file, struct error *e)
 {
     const struct table_file *f = &ck->files[file];
@@ -87,24 +108,9 @@ utter_status safetensors_read(struct checkpoint *ck, int file, struct error *e)
     if (n > MAX_HEADER)
         return error_set(e, UTTER_MODEL_DAMAGED, "%s: a header of %llu bytes; at most %d are read", f->path,
                          (unsigned long long)n, MAX_HEADER);
-    json_error_t fault;
-    json_t *header = json_loadb((const char *)f->map.data + sizeof n, (size_t)n, JSON_REJECT_DUPLICATES, &fault);
-    if (!json_is_object(header)) {
-        const utter_status s = error_set(e, UTTER_MODEL_DAMAGED, "%s: the header is not a JSON object: %s", f->path,
-                                         header ? "it is another value" : fault.text);
-        json_decref(header);
-        return s;
-    }
     const size_t first = ck->n_entries;
-    const char *name;
-    json_t *entry;
-    utter_status s = UTTER_OK;
-    json_object_foreach(header, name, entry)
-    {
-        s = strcmp(name, "__metadata__") == 0 ? add_metadata(ck, file, entry, e)
-                                              : add_tensor(ck, file, sizeof n + n, name, entry, e);
-        if (s != UTTER_OK) break;
-    }
-    json_decref(header);
+    struct reading r = {ck, file, sizeof n + n};
+    const utter_status s = json_object_parts((const char *)f->map.data + sizeof n, (size_t)n, f->path,
+                                             "the header is not a JSON object", ck->cancel, add_members, &r, e);
     return s == UTTER_OK ? table_refuse_overlaps(ck, first, e) : s;
 }

@@ -138,6 +138,7 @@ utter_status table_add(struct checkpoint *ck, int file, const struct tensor *t, 
     const struct table_file *f = &ck->files[file];
     char shape[SHAPE_TEXT];
     size_t n_bytes = 0;
+    if (cancel_check(ck->cancel, e) != UTTER_OK) return UTTER_CANCELLED;
     const char *fault = measure(t, &n_bytes);
     if (fault)
         return error_set(e, UTTER_MODEL_DAMAGED, "%s: tensor %s: shape %s in %s: %s", f->path, t->name,

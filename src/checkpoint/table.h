@@ -7,6 +7,7 @@
 #ifndef CHECKPOINT_TABLE_H
 #define CHECKPOINT_TABLE_H
 
+#include "base/cancel.h"
 #include "base/map.h"
 #include "checkpoint/checkpoint.h"
 
@@ -30,7 +31,8 @@ struct table_block; /* of table_memory */
 
 struct checkpoint {
     const char *path, *format;
-    const char *hint; /* what a "tensor is missing" message adds, NULL for nothing */
+    struct cancel *cancel; /* while it is opened */
+    const char *hint;      /* what a "tensor is missing" message adds, NULL for nothing */
     struct table_file *files;
     int n_files;
     struct table_entry *entries; /* sorted by name once open */
@@ -58,7 +60,7 @@ utter_status table_lend_bytes(struct checkpoint *ck, const char *name, const voi
                               struct error *e);
 
 /* Adds a tensor that begins at byte `offset` of the file. t: name (copied), type, n_dims and shape; n_bytes what the file
- * claims (0: no claim). Refuses unless the shape has no zero, whole blocks, the claimed size, and lies inside the file. */
+ * claims (0: no claim). Refuses unless the shape has no zero, whole blocks, the claimed size, and lies inside the file, and when it is time to stop. */
 utter_status table_add(struct checkpoint *ck, int file, const struct tensor *t, uint64_t offset, struct error *e);
 
 /* Refuses when two tensors of [first, n_entries) share bytes. */

@@ -30,7 +30,7 @@ utter_status bench_model_open(struct bench_model *m, struct bench *b, struct dev
     char *path = NULL;
     *m = (struct bench_model){0};
     utter_status status = locate_model(&path, b->model, &b->error);
-    if (status == UTTER_OK) status = checkpoint_open(&m->checkpoint, path, b->s3gen, &b->error);
+    if (status == UTTER_OK) status = checkpoint_open(&m->checkpoint, path, b->s3gen, NULL, &b->error);
     mem_free(path);
     if (status != UTTER_OK) return status;
     struct binder binder = {.checkpoint = m->checkpoint, .device = d, .error = &b->error};

@@ -115,7 +115,7 @@ static int run(const struct command *self, int argc, char **argv)
     struct checkpoint *ck;
     struct convert_report report;
     struct error error;
-    utter_status status = checkpoint_open(&ck, rest.word[0], s.s3gen, &error);
+    utter_status status = checkpoint_open(&ck, rest.word[0], s.s3gen, NULL, &error);
     if (status == UTTER_OK) status = convert_checkpoint(ck, s.output, &o, &report, &error);
     progress_clear();
     checkpoint_close(&ck);

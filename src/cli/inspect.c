@@ -159,7 +159,7 @@ static int run(const struct command *self, int argc, char **argv)
     }
     struct checkpoint *ck;
     struct error error;
-    const utter_status status = checkpoint_open(&ck, rest.word[0], s.s3gen, &error);
+    const utter_status status = checkpoint_open(&ck, rest.word[0], s.s3gen, NULL, &error);
     if (status != UTTER_OK) {
         report_error("%s", error.text);
         return exit_code_of(status);

@@ -43,7 +43,7 @@ static utter_status open_tokenizer(struct tokenizer **t, const char *model, stru
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
         s = tokenizer_load_folder(t, path, e);
     } else {
-        s = checkpoint_open(&ck, path, NULL, e);
+        s = checkpoint_open(&ck, path, NULL, NULL, e);
         if (s == UTTER_OK) s = tokenizer_load(t, ck, NULL, e);
         checkpoint_close(&ck);
     }

@@ -376,7 +376,7 @@ static int bake(const struct settings *s, const struct words *w)
         utter_model_info info = {.struct_size = sizeof info};
         utter_model_get_info(model, &info);
         char *name = voice->record->notes.name ? mem_strdup(voice->record->notes.name) : stem(w->word[2]);
-        status = name ? checkpoint_open(&ck, info.path, NULL, &e) : UTTER_OUT_OF_MEMORY;
+        status = name ? checkpoint_open(&ck, info.path, NULL, NULL, &e) : UTTER_OUT_OF_MEMORY;
         if (status == UTTER_OK) status = voice_bake(ck, &voice->conds, name, s->output, &e);
         if (status != UTTER_OK) snprintf(error, sizeof error, "%s", e.text);
         if (status == UTTER_OK) report_note("%s: %s with the voice %s built in", s->output, info.path, name);

@@ -58,7 +58,7 @@ static utter_status open_model(struct utter_model *m, const utter_model_options 
 {
     struct cancel cancel = {0};
     cancel_attach_flag(&cancel, o->cancel_flag);
-    utter_status s = checkpoint_open(&m->checkpoint, m->path, o->s3gen_path, e);
+    utter_status s = checkpoint_open(&m->checkpoint, m->path, o->s3gen_path, &cancel, e);
     if (s == UTTER_OK) s = create_device(m, o, e);
     if (s == UTTER_OK) s = bind_networks(m, &cancel, e);
     if (s == UTTER_OK) s = tokenizer_load(&m->tokenizer, m->checkpoint, &cancel, e);

@@ -30,7 +30,7 @@ struct tokenizer {
     char *where; /* for messages */
     struct buf bytes;
     struct token *tokens; /* [n_tokens] */
-    int n_tokens;
+    int n_tokens, capacity;
     int32_t *slots; /* hash table of the vocabulary's tokens by bytes: id + 1, 0 = empty */
     size_t n_slots;
     struct merge *merges; /* hash table by pair */
@@ -106,26 +106,24 @@ static utter_status out_of_memory(const char *where, struct error *e)
     return error_set(e, UTTER_OUT_OF_MEMORY, "%s: no memory for the tokenizer", where);
 }
 
-utter_status tokenizer_begin(struct tokenizer **out, const char *where, size_t n_tokens, size_t n_merges,
+utter_status tokenizer_begin(struct tokenizer **out, const char *where, size_t max_tokens, size_t n_merges,
                              struct cancel *cancel, struct error *e)
 {
     *out = NULL;
-    if (n_tokens == 0 || n_tokens > TOKENIZER_MAX_TOKENS || n_merges > TOKENIZER_MAX_TOKENS)
+    if (max_tokens > TOKENIZER_MAX_TOKENS || n_merges > TOKENIZER_MAX_TOKENS)
         return error_set(e, UTTER_MODEL_DAMAGED, "%s: %zu tokens and %zu merges, expected 1 to %d tokens", where,
-                         n_tokens, n_merges, TOKENIZER_MAX_TOKENS);
+                         max_tokens, n_merges, TOKENIZER_MAX_TOKENS);
     struct tokenizer *t = mem_calloc(1, sizeof *t);
     if (!t) return out_of_memory(where, e);
     t->bytes = buf_empty((size_t)1 << 30);
     t->cancel = cancel;
-    t->n_tokens = (int)n_tokens;
-    t->n_slots = table_size(n_tokens);
+    t->n_slots = table_size(max_tokens);
     t->n_merge_slots = table_size(n_merges);
     t->max_merges = n_merges;
     t->where = mem_strdup(where);
-    t->tokens = mem_calloc(n_tokens, sizeof *t->tokens);
     t->slots = mem_calloc(t->n_slots, sizeof *t->slots);
     t->merges = mem_calloc(t->n_merge_slots, sizeof *t->merges);
-    if (!t->where || !t->tokens || !t->slots || !t->merges) {
+    if (!t->where || !t->slots || !t->merges) {
         tokenizer_free(&t);
         return out_of_memory(where, e);
     }
@@ -162,13 +160,23 @@ static bool append_mapped(struct buf *b, const struct tokenizer *t, const char *
     return true;
 }
 
-static utter_status check_token(const struct tokenizer *t, int64_t id, const char *text, struct error *e)
+/* Also makes room for it. */
+static utter_status check_token(struct tokenizer *t, int64_t id, const char *text, struct error *e)
 {
-    if (id < 0 || id >= t->n_tokens)
+    if (id < 0 || id >= TOKENIZER_MAX_TOKENS)
         return error_set(e, UTTER_MODEL_DAMAGED, "%s: token '%.40s' has id %lld, expected 0 to %d", t->where, text,
-                         (long long)id, t->n_tokens - 1);
+                         (long long)id, TOKENIZER_MAX_TOKENS - 1);
     if (!*text) return error_set(e, UTTER_MODEL_DAMAGED, "%s: token %lld is empty", t->where, (long long)id);
-    return utf8_check(text, strlen(text), t->where, e) == UTTER_OK ? UTTER_OK : UTTER_MODEL_DAMAGED;
+    if (utf8_check(text, strlen(text), t->where, e) != UTTER_OK) return UTTER_MODEL_DAMAGED;
+    if (id >= t->capacity) {
+        const int capacity = 2 * (int)id + 256;
+        struct token *grown = mem_realloc(t->tokens, (size_t)capacity * sizeof *grown);
+        if (!grown) return out_of_memory(t->where, e);
+        t->tokens = grown;
+        t->capacity = capacity;
+    }
+    for (; t->n_tokens <= id; t->n_tokens++) t->tokens[t->n_tokens] = (struct token){0};
+    return UTTER_OK;
 }
 
 /* Once for every token and merge; only every 256th looks, some 0.1 ms apart. */
@@ -192,7 +200,8 @@ utter_status tokenizer_put(struct tokenizer *t, int64_t id, const char *text, st
     if (t->bytes.failed) return out_of_memory(t->where, e);
     t->tokens[id] = (struct token){(uint32_t)first, (uint32_t)(t->bytes.n - first)};
     int32_t *slot = token_slot(t, t->bytes.data + first, t->tokens[id].n);
-    if (!*slot) *slot = (int32_t)id + 1;
+    if (*slot) return error_set(e, UTTER_MODEL_DAMAGED, "%s: two tokens read '%.40s'", t->where, text);
+    *slot = (int32_t)id + 1;
     return UTTER_OK;
 }
 
@@ -253,6 +262,7 @@ utter_status tokenizer_put_merge(struct tokenizer *t, const char *pair, size_t n
 
 utter_status tokenizer_finish(struct tokenizer *t, struct error *e)
 {
+    if (t->n_tokens == 0) return error_set(e, UTTER_MODEL_DAMAGED, "%s: 0 tokens, expected some", t->where);
     for (int b = 0; b < 256; b++) t->byte_id[b] = *token_slot(t, &(char){(char)b}, 1) - 1;
     int code;
     size_t where;

@@ -12,7 +12,8 @@
 
 enum { TOKENIZER_MAX_TOKENS = 1 << 20 };
 
-utter_status tokenizer_begin(struct tokenizer **out, const char *where, size_t n_tokens, size_t n_merges,
+/* max_tokens: calls of tokenizer_put at most; ids are below TOKENIZER_MAX_TOKENS. */
+utter_status tokenizer_begin(struct tokenizer **out, const char *where, size_t max_tokens, size_t n_merges,
                              struct cancel *cancel, struct error *e);
 /* `text` in GPT-2's alphabet, as vocabularies write tokens. */
 utter_status tokenizer_put(struct tokenizer *t, int64_t id, const char *text, struct error *e);

@@ -6,6 +6,7 @@
 
 #include "base/map.h"
 #include "base/mem.h"
+#include "checkpoint/json_parts.h"
 #include "text/tokenizer_build.h"
 
 /* An added token of every GPT-2 tokenizer, listed as one or not. */
@@ -13,33 +14,13 @@ static const char end_of_text[] = "<|endoftext|>";
 
 /* ---- published folders ------------------------------------------------------------------------------------------ */
 
-/* A file's bytes for the parser, in small pieces, so that a cancel is seen between them. */
-struct feed {
-    const char *data;
-    size_t n;
-    struct cancel *cancel;
-};
-
-static size_t feed_parser(void *buffer, size_t most, void *arg)
-{
-    struct feed *f = arg;
-    if (cancel_poll(f->cancel)) return (size_t)-1;
-    const size_t n = f->n < most ? f->n : most;
-    memcpy(buffer, f->data, n);
-    f->data += n;
-    f->n -= n;
-    return n;
-}
-
 static utter_status parse_object(json_t **out, const struct tokenizer_files *f, const char *name, const char *data,
                                  size_t n, struct error *e)
 {
     *out = NULL;
     if (!data) return UTTER_OK;
     json_error_t problem;
-    struct feed feed = {data, n, f->cancel};
-    json_t *root = json_load_callback(feed_parser, &feed, JSON_REJECT_DUPLICATES, &problem);
-    if (!root && cancel_check(f->cancel, e) != UTTER_OK) return UTTER_CANCELLED;
+    json_t *root = json_loadb(data, n, JSON_REJECT_DUPLICATES, &problem);
     if (!root)
         return error_set(e, UTTER_MODEL_DAMAGED, "%s: %s: line %d: %s", f->where, name, problem.line, problem.text);
     if (!json_is_object(root)) {
@@ -50,9 +31,9 @@ static utter_status parse_object(json_t **out, const struct tokenizer_files *f, 
     return UTTER_OK;
 }
 
-/* What the three JSON files hold, as borrowed views. */
+/* What the two small JSON files hold, as borrowed views. */
 struct parsed {
-    json_t *vocab, *added, *config;
+    json_t *added, *config;
     json_t *decoder; /* inside config: id as text -> {"content": ...}; NULL when absent */
 };
 
@@ -79,42 +60,53 @@ static utter_status decoder_entry(int64_t *id, const char **text, const struct t
     return UTTER_OK;
 }
 
-static utter_status count_tokens(size_t *n, const struct parsed *p, const struct tokenizer_files *f, struct error *e)
+/* ---- vocab.json, in parts ---- */
+
+struct vocabulary {
+    struct tokenizer *t;
+    const struct tokenizer_files *f;
+    int64_t end_of_text; /* its id, -1 when it is none of them */
+};
+
+static utter_status put_members(void *user, json_t *members, struct error *e)
 {
-    int64_t id = -1, last = -1;
-    const char *key, *text;
+    struct vocabulary *v = user;
+    int64_t id = 0;
+    const char *key;
     json_t *value;
-    utter_status s = UTTER_OK;
-    json_t *const maps[] = {p->vocab, p->added};
-    for (int i = 0; i < 2; i++) {
-        json_object_foreach(maps[i], key, value)
-        {
-            if ((s = id_of(&id, f, key, value, e)) != UTTER_OK) return s;
-            if (id > last) last = id;
-        }
-    }
-    json_object_foreach(p->decoder, key, value)
+    json_object_foreach(members, key, value)
     {
-        if ((s = decoder_entry(&id, &text, f, key, value, e)) != UTTER_OK) return s;
-        if (id > last) last = id;
+        utter_status s = id_of(&id, v->f, key, value, e);
+        if (s == UTTER_OK) s = tokenizer_put(v->t, id, key, e);
+        if (s != UTTER_OK) return s;
+        if (strcmp(key, end_of_text) == 0) v->end_of_text = id;
     }
-    *n = (size_t)(last + 1);
     return UTTER_OK;
+}
+
+/* Every member but the first has a comma before it. */
+static size_t most_members(const char *json, size_t n)
+{
+    size_t commas = 0;
+    for (size_t i = 0; i < n; i++) commas += json[i] == ',';
+    return commas + 1;
 }
 
 static utter_status put_tokens(struct tokenizer *t, const struct parsed *p, const struct tokenizer_files *f,
                                struct error *e)
 {
-    int64_t id;
+    struct vocabulary v = {t, f, -1};
+    int64_t id = 0;
     const char *key, *text;
     json_t *value;
-    utter_status s = UTTER_OK;
-    json_object_foreach(p->vocab, key,
-                        value) if ((s = tokenizer_put(t, json_integer_value(value), key, e)) != UTTER_OK) return s;
-    if ((value = json_object_get(p->vocab, end_of_text)))
-        if ((s = tokenizer_put_added(t, json_integer_value(value), end_of_text, e)) != UTTER_OK) return s;
-    json_object_foreach(p->added, key, value) if ((s = tokenizer_put_added(t, json_integer_value(value), key, e)) !=
-                                                  UTTER_OK) return s;
+    utter_status s = json_object_parts(f->vocab, f->vocab_n, f->where, "vocab.json", f->cancel, put_members, &v, e);
+    if (s == UTTER_OK && v.end_of_text >= 0) s = tokenizer_put_added(t, v.end_of_text, end_of_text, e);
+    if (s != UTTER_OK) return s;
+    json_object_foreach(p->added, key, value)
+    {
+        if ((s = id_of(&id, f, key, value, e)) != UTTER_OK) return s;
+        if ((s = tokenizer_put_added(t, id, key, e)) != UTTER_OK) return s;
+    }
     json_object_foreach(p->decoder, key, value)
     {
         if ((s = decoder_entry(&id, &text, f, key, value, e)) != UTTER_OK) return s;
@@ -146,10 +138,9 @@ static utter_status build(struct tokenizer **out, const struct parsed *p, const 
                           struct error *e)
 {
     struct tokenizer *t = NULL;
-    size_t n_tokens, n_merges;
+    size_t n_merges;
     utter_status s = each_merge(NULL, f, &n_merges, e);
-    if (s == UTTER_OK) s = count_tokens(&n_tokens, p, f, e);
-    if (s == UTTER_OK) s = tokenizer_begin(&t, f->where, n_tokens, n_merges, f->cancel, e);
+    if (s == UTTER_OK) s = tokenizer_begin(&t, f->where, most_members(f->vocab, f->vocab_n), n_merges, f->cancel, e);
     if (s == UTTER_OK) s = put_tokens(t, p, f, e);
     if (s == UTTER_OK) s = each_merge(t, f, &n_merges, e);
     if (s == UTTER_OK) s = tokenizer_finish(t, e);
@@ -165,12 +156,10 @@ utter_status tokenizer_from_files(struct tokenizer **out, const struct tokenizer
         return error_set(e, UTTER_MODEL_NOT_FOUND, "%s: no %s, which the GPT-2 tokenizer needs", f->where,
                          f->vocab ? "merges.txt" : "vocab.json");
     struct parsed p = {0};
-    utter_status s = parse_object(&p.vocab, f, "vocab.json", f->vocab, f->vocab_n, e);
-    if (s == UTTER_OK) s = parse_object(&p.added, f, "added_tokens.json", f->added_tokens, f->added_tokens_n, e);
+    utter_status s = parse_object(&p.added, f, "added_tokens.json", f->added_tokens, f->added_tokens_n, e);
     if (s == UTTER_OK) s = parse_object(&p.config, f, "tokenizer_config.json", f->config, f->config_n, e);
     p.decoder = json_object_get(p.config, "added_tokens_decoder");
     if (s == UTTER_OK) s = build(out, &p, f, e);
-    json_decref(p.vocab);
     json_decref(p.added);
     json_decref(p.config);
     return s;

@@ -45,7 +45,7 @@ static void convert(const struct checkpoint *ck)
     convert_types(&o, checkpoint_tensors(ck) % 2 ? DTYPE_Q8_0 : DTYPE_Q4_0);
     snprintf(path, sizeof path, "/dev/shm/utter-fuzz-%d.gguf", (int)getpid());
     if (convert_checkpoint(ck, path, &o, &report, &e) != UTTER_OK) return;
-    if (checkpoint_open(&again, path, NULL, &e) != UTTER_OK || checkpoint_tensors(again) != report.n_tensors) {
+    if (checkpoint_open(&again, path, NULL, NULL, &e) != UTTER_OK || checkpoint_tensors(again) != report.n_tensors) {
         fprintf(stderr, "%s\n", e.text);
         abort();
     }

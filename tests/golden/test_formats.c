@@ -67,7 +67,7 @@ static struct checkpoint *open_model(const char *path, const char *s3gen)
 {
     struct checkpoint *ck;
     struct error e = {""};
-    if (checkpoint_open(&ck, path, s3gen, &e) != UTTER_OK) fail_msg("%s", e.text);
+    if (checkpoint_open(&ck, path, s3gen, NULL, &e) != UTTER_OK) fail_msg("%s", e.text);
     return ck;
 }
 
@@ -279,10 +279,10 @@ static void the_right_partner_is_found(void **state)
         checkpoint_close(&ck);
     }
     struct checkpoint *ck;
-    assert_int_equal(checkpoint_open(&ck, path_in(made, "a-t3.gguf"), path_in(made, "a-s3gen-m.gguf"), &e),
+    assert_int_equal(checkpoint_open(&ck, path_in(made, "a-t3.gguf"), path_in(made, "a-s3gen-m.gguf"), NULL, &e),
                      UTTER_MODEL_DAMAGED);
     assert_non_null(strstr(e.text, "do not belong together"));
-    assert_int_equal(checkpoint_open(&ck, path_in(made, "a-t3.gguf"), path_in(made, "b-t3.gguf"), &e),
+    assert_int_equal(checkpoint_open(&ck, path_in(made, "a-t3.gguf"), path_in(made, "b-t3.gguf"), NULL, &e),
                      UTTER_MODEL_DAMAGED);
     assert_non_null(strstr(e.text, "appears twice"));
     ck = open_model(path_in(made, "a-t3.gguf"), path_in(turbo, "s3gen_meanflow.safetensors"));
@@ -322,7 +322,7 @@ static void check_cuts(const char *file)
         struct checkpoint *ck;
         struct error e = {""};
         assert_int_equal(truncate(cut, st.st_size * tenth / 10), 0);
-        const utter_status s = checkpoint_open(&ck, cut, NULL, &e);
+        const utter_status s = checkpoint_open(&ck, cut, NULL, NULL, &e);
         if (s != UTTER_MODEL_DAMAGED || !strstr(e.text, cut))
             fail_msg("%s at %d tenths: %d, %s", file, tenth, s, e.text);
         if (tenth >= 2 && !strstr(e.text, "tensor "))

@@ -92,7 +92,7 @@ static void test_s3_windows(void **state)
     struct reffile reference = {0};
     int failures = 0;
     assert_int_equal(hashfill_folder(folder, MINI, tags, &e), UTTER_OK);
-    assert_int_equal(checkpoint_open(&ck, folder, NULL, &e), UTTER_OK);
+    assert_int_equal(checkpoint_open(&ck, folder, NULL, NULL, &e), UTTER_OK);
     assert_int_equal(device_create_cpu(&d, &(struct device_options){.n_threads = 2}, &e), UTTER_OK);
     assert_int_equal(stream_create(&s, d, NULL, 0, &e), UTTER_OK);
     struct binder b = {.checkpoint = ck, .device = d, .error = &e};

@@ -36,7 +36,8 @@ static int set_up(void **state)
     const char *const tags[] = {"s3gen_meanflow", NULL};
     const struct device_options options = {.n_threads = 2};
     if (hashfill_folder(folder, GOLDEN_DIR "/chatterbox-mini", tags, &e) != UTTER_OK) return 1;
-    if (checkpoint_open(&ck, folder, NULL, &e) != UTTER_OK || device_create_cpu(&device, &options, &e) != UTTER_OK)
+    if (checkpoint_open(&ck, folder, NULL, NULL, &e) != UTTER_OK ||
+        device_create_cpu(&device, &options, &e) != UTTER_OK)
         return 1;
     if (stream_create(&s, device, NULL, 0, &e) != UTTER_OK) return 1;
     binder = (struct binder){.checkpoint = ck, .device = device, .error = &e};

@@ -38,7 +38,7 @@ static int group_setup(void **state)
     hashfill_integers("prompt", N_PROMPT, 0, 6561, prompt);
     hashfill_draw("speaker", 0, 256, 0.1, 0, speaker);
     if (hashfill_folder(folder, GOLDEN_DIR "/chatterbox-mini", tags, &e) != UTTER_OK) return -1;
-    return checkpoint_open(&ck, folder, NULL, &e);
+    return checkpoint_open(&ck, folder, NULL, NULL, &e);
 }
 
 /* The same network in other types: few-row products of blocks in 8 bits, and a cache in f16. */
@@ -54,7 +54,7 @@ static int blocks_setup(void **state)
     snprintf(blocks_path, sizeof blocks_path, "%s/blocks.gguf", folder);
     if (convert_checkpoint(ck, blocks_path, &o, &report, &e) != UTTER_OK) return -1;
     checkpoint_close(&ck);
-    return checkpoint_open(&ck, blocks_path, NULL, &e);
+    return checkpoint_open(&ck, blocks_path, NULL, NULL, &e);
 }
 
 static int group_teardown(void **state)

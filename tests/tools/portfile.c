@@ -425,7 +425,7 @@ utter_status portfile_write(const char *folder, const char *t3_path, const char 
                             struct error *e)
 {
     struct checkpoint *ck;
-    utter_status s = checkpoint_open(&ck, folder, NULL, e);
+    utter_status s = checkpoint_open(&ck, folder, NULL, NULL, e);
     if (s != UTTER_OK) return s;
     s = write_half(ck, t3_path, false, type, e);
     if (s == UTTER_OK) s = write_half(ck, s3gen_path, true, type, e);

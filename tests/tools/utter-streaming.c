@@ -200,7 +200,7 @@ int main(int argc, char **argv)
     if (b.first < 1 || b.chunk < 1) die("pieces need a token");
     read_tokens(&b, argv[2]);
     const struct device_options options = {0};
-    need(checkpoint_open(&b.ck, argv[1], NULL, &e), &e);
+    need(checkpoint_open(&b.ck, argv[1], NULL, NULL, &e), &e);
     need(conds_read(&b.voice, b.ck, "conds", &e), &e);
     need(device_create_cpu(&b.device, &options, &e), &e);
     need(stream_create(&b.s, b.device, NULL, 0, &e), &e);

@@ -31,7 +31,7 @@ static void refused(const char *path, utter_status status, const char *a, const 
 {
     struct checkpoint *ck;
     struct error e = {""};
-    const utter_status s = checkpoint_open(&ck, path, NULL, &e);
+    const utter_status s = checkpoint_open(&ck, path, NULL, NULL, &e);
     if (s != status) fail_msg("status %d, expected %d: %s", s, status, e.text);
     assert_null(ck);
     if (!strstr(e.text, path) || !strstr(e.text, a) || !strstr(e.text, b))
@@ -52,7 +52,7 @@ static struct checkpoint *accepted(struct bytes *b)
     struct checkpoint *ck;
     struct error e = {""};
     bytes_write(b, path_of("file"));
-    if (checkpoint_open(&ck, path_of("file"), NULL, &e) != UTTER_OK) fail_msg("%s", e.text);
+    if (checkpoint_open(&ck, path_of("file"), NULL, NULL, &e) != UTTER_OK) fail_msg("%s", e.text);
     free(b->data);
     *b = (struct bytes){0};
     return ck;
@@ -90,7 +90,7 @@ static void what_is_no_file(void **state)
     refused_bytes(&b, "no safetensors, torch (zip) or GGUF file", "");
     struct checkpoint *ck;
     struct error e;
-    assert_int_equal(checkpoint_open(&ck, "", NULL, &e), UTTER_MODEL_NOT_FOUND);
+    assert_int_equal(checkpoint_open(&ck, "", NULL, NULL, &e), UTTER_MODEL_NOT_FOUND);
 }
 
 /* ---- safetensors ---- */
@@ -444,7 +444,7 @@ static void open_whatever(const struct bytes *b, size_t n)
     struct error e = {""};
     const struct bytes part = {b->data, n, n};
     bytes_write(&part, path_of("file"));
-    const utter_status s = checkpoint_open(&ck, path_of("file"), NULL, &e);
+    const utter_status s = checkpoint_open(&ck, path_of("file"), NULL, NULL, &e);
     if (s == UTTER_OK) {
         for (size_t i = 0; i < checkpoint_tensors(ck); i++) {
             float first[32], last[32];
@@ -497,7 +497,7 @@ static void cut_at_every_byte(void **state)
             struct error e;
             const struct bytes part = {b.data, n, n};
             bytes_write(&part, path_of("file"));
-            if (checkpoint_open(&ck, path_of("file"), NULL, &e) == UTTER_OK)
+            if (checkpoint_open(&ck, path_of("file"), NULL, NULL, &e) == UTTER_OK)
                 fail_msg("format %d cut to %zu of %zu opens", format, n, b.n);
             assert_non_null(strstr(e.text, path_of("file")));
         }
@@ -562,7 +562,7 @@ static void every_allocation_may_fail(void **state)
             struct error e = {""};
             assert_true(n < 1000);
             mem_fail_after(n);
-            s = checkpoint_open(&ck, path_of("file"), NULL, &e);
+            s = checkpoint_open(&ck, path_of("file"), NULL, NULL, &e);
             mem_fail_after(0);
             checkpoint_close(&ck);
         }

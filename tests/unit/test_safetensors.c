@@ -53,7 +53,7 @@ static struct checkpoint *open_sound(const char *name)
 {
     struct checkpoint *ck;
     struct error e = {""};
-    if (checkpoint_open(&ck, in_folder(name), NULL, &e) != UTTER_OK) fail_msg("%s", e.text);
+    if (checkpoint_open(&ck, in_folder(name), NULL, NULL, &e) != UTTER_OK) fail_msg("%s", e.text);
     return ck;
 }
 
@@ -78,6 +78,20 @@ static void reads_a_file(void **state)
     assert_string_equal(checkpoint_file_of(ck, "t3.nothing"), in_folder("a.safetensors"));
     checkpoint_close(&ck);
     checkpoint_close(&ck);
+}
+
+static void opening_can_be_cancelled(void **state)
+{
+    (void)state;
+    struct checkpoint *ck;
+    struct error e = {""};
+    struct cancel cancel = {0};
+    write_safetensors("a.safetensors", t3_header, 42);
+    assert_int_equal(checkpoint_open(&ck, in_folder("a.safetensors"), NULL, &cancel, &e), UTTER_OK);
+    checkpoint_close(&ck);
+    cancel_request(&cancel);
+    assert_int_equal(checkpoint_open(&ck, in_folder("a.safetensors"), NULL, &cancel, &e), UTTER_CANCELLED);
+    assert_null(ck);
 }
 
 static void reads_a_folder_of_what_is_there(void **state)
@@ -107,6 +121,7 @@ int main(void)
     if (!mkdtemp(folder)) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_a_file),
+        cmocka_unit_test(opening_can_be_cancelled),
         cmocka_unit_test(reads_a_folder_of_what_is_there),
     };
     const int failed = cmocka_run_group_tests_name("safetensors", tests, NULL, NULL);

@@ -1,12 +1,15 @@
 /* text: punc_norm, the tokenizer, cleaning, splitting, loading. R-numbers name public cases of engines that got it wrong. */
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "checkpoint/gguf_writer.h"
+#include "checkpoint/json_parts.h"
 #include "test.h"
 #include "text/decode.h"
 #include "text/punc_norm.h"
@@ -191,6 +194,8 @@ static void damaged_tokenizers_are_refused(void **state)
         {"{\"a\":-1}", "", NULL, NULL, "'a' has no id"},
         {"{\"a\":4294967296}", "", NULL, NULL, "'a' has no id"},
         {"{\"a\":0,\"b\":0}", "", NULL, NULL, "two tokens have id 0"},
+        {"{\"a\":0,\"a\":1}", "", NULL, NULL, "duplicate object key"},
+        {"{\"\u0120\":0,\" \":1}", "", NULL, NULL, "two tokens read ' '"},
         {"{\"\":0}", "", NULL, NULL, "token 0 is empty"},
         {"{\"a\":0}", "a b", NULL, NULL, "merge 0 'a b'"},
         {"{\"a\":0,\"b\":1}", "a b", NULL, NULL, "merge 0 'a b'"},
@@ -211,6 +216,89 @@ static void damaged_tokenizers_are_refused(void **state)
     assert_int_equal(tokenizer_load_folder(&t, "/no/such/folder", &e), UTTER_MODEL_NOT_FOUND);
     assert_int_equal(tokenizer_load_folder(&t, GPT2, &e), UTTER_OK); /* holds nothing but tokenizer files */
     tokenizer_free(&t);
+}
+
+/* ---- large JSON objects, in parts ---- */
+
+struct seen {
+    int n_parts, n_members;
+};
+
+static utter_status see_members(void *user, json_t *members, struct error *error)
+{
+    (void)error;
+    struct seen *seen = user;
+    const char *key;
+    json_t *value;
+    seen->n_parts++;
+    json_object_foreach(members, key, value)
+    {
+        char expected[64];
+        snprintf(expected, sizeof expected, "},{\"%d\\", seen->n_members);
+        assert_string_equal(key, expected);
+        assert_int_equal(json_integer_value(json_array_get(json_object_get(value, "[,"), 1)), seen->n_members++);
+    }
+    return UTTER_OK;
+}
+
+enum { MEMBERS = 1000 };
+
+/* MEMBERS of a few dozen bytes, one a line, whose keys and values hold what could be taken for an end; then `tail`, where # stands for more space than a part has. */
+static struct buf large_object(const char *tail)
+{
+    struct buf b = buf_empty(1 << 20);
+    for (int i = 0; i < MEMBERS; i++) {
+        char member[128];
+        snprintf(member, sizeof member, "%s\n\"},{\\\"%d\\\\\" : {\"[,\": [\"]}\\\"\", %d]}", i ? "," : " {", i, i);
+        buf_append_string(&b, member);
+    }
+    for (const char *p = tail; *p; p++)
+        if (*p == '#')
+            for (int i = 0; i < 5000; i++) buf_append(&b, " ", 1);
+        else
+            buf_append(&b, p, 1);
+    return b;
+}
+
+static void large_objects_are_read_in_parts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *tail, *says;
+    } cases[] = {
+        {"}", NULL},
+        {"\n } \t\r\n", NULL},
+        {"", "'}' expected"},
+        {"#}", NULL},
+        {",}", "string or '}' expected"},
+        {"#,}", "expected a member"},
+        {"#,#,\"a\":1}", "expected a member"},
+        {",", "'}' expected"},
+        {",,\"a\":1}", "string or '}' expected"},
+        {"]", "'}' expected"},
+        {"}}", "expected nothing behind the object"},
+        {"}{}", "expected nothing behind the object"},
+        {",\"a\":[}", "unexpected token"},
+        {",\"a\":\"}", "premature end of input"},
+    };
+    struct cancel cancel = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct buf b = large_object(cases[i].tail);
+        struct seen seen = {0};
+        const utter_status s = json_object_parts(b.data, b.n, "file", "what", &cancel, see_members, &seen, &e);
+        assert_int_equal(s, cases[i].says ? UTTER_MODEL_DAMAGED : UTTER_OK);
+        if (cases[i].says && !strstr(e.text, cases[i].says)) fail_msg("case %zu says '%s'", i, e.text);
+        if (cases[i].says && strncmp(e.text, "file: what: line 100", 20) != 0) fail_msg("case %zu: '%s'", i, e.text);
+        if (!cases[i].says) assert_int_equal(seen.n_members, MEMBERS);
+        assert_true(seen.n_parts > 4);
+        buf_free(&b);
+    }
+    struct buf b = large_object("}");
+    struct seen seen = {0};
+    cancel_request(&cancel);
+    assert_int_equal(json_object_parts(b.data, b.n, "file", "what", &cancel, see_members, &seen, &e), UTTER_CANCELLED);
+    assert_int_equal(seen.n_parts, 0);
+    buf_free(&b);
 }
 
 enum gguf_fault { WHOLE, NO_TYPES, FEW_TYPES, TYPES_ARE_TEXT, TOKENS_ARE_NUMBERS, BAD_MERGE };
@@ -243,7 +331,7 @@ static utter_status gguf_tokenizer(struct tokenizer **t, enum gguf_fault fault)
     assert_int_equal(gguf_finish(w, &n_bytes), UTTER_OK);
     gguf_writer_destroy(&w);
     struct checkpoint *ck;
-    assert_int_equal(checkpoint_open(&ck, path, NULL, &e), UTTER_OK);
+    assert_int_equal(checkpoint_open(&ck, path, NULL, NULL, &e), UTTER_OK);
     unlink(path);
     const utter_status s = tokenizer_load(t, ck, NULL, &e);
     checkpoint_close(&ck);
@@ -631,6 +719,7 @@ int main(void)
         cmocka_unit_test(missing_bytes_are_refused_with_their_place),
         cmocka_unit_test(added_tokens_match_leftmost_longest),
         cmocka_unit_test(damaged_tokenizers_are_refused),
+        cmocka_unit_test(large_objects_are_read_in_parts),
         cmocka_unit_test(a_gguf_file_carries_its_tokenizer),
         cmocka_unit_test(long_words_take_no_quadratic_time),
         cmocka_unit_test(tokenizer_survives_lack_of_memory),

@@ -1,8 +1,7 @@
 /* Weights: the mapped bytes as they are where the kernels can read them, and a reordered copy where they cannot. */
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
+#include "base/map.h"
 #include "base/mem.h"
 #include "device/cpu/cpu.h"
 
@@ -175,14 +174,6 @@ static void copy_tile(void *arg, int tile, int worker)
     memcpy(m->to + first, m->from->data + first, left < MOVE_TILE ? left : MOVE_TILE);
 }
 
-/* Whole pages only: the ones at the ends hold other tensors, too. */
-static void drop_file_pages(const unsigned char *data, size_t n_bytes)
-{
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    const uintptr_t first = ((uintptr_t)data + page - 1) & ~(page - 1), end = ((uintptr_t)data + n_bytes) & ~(page - 1);
-    if (first < end) madvise((void *)first, end - first, MADV_DONTNEED); /* a wish: failure only keeps memory */
-}
-
 static size_t stored_bytes(const struct weight *w)
 {
     return (size_t)w->taps * (size_t)(w->in_out ? w->in : w->out) * w->row_bytes;
@@ -237,7 +228,7 @@ static void move_weight(struct stream *s, struct weight *w)
     r.data = m.to;
     *copy = r;
     w->resident = copy;
-    drop_file_pages(w->data, stored_bytes(w));
+    file_map_drop(w->data, stored_bytes(w));
 }
 
 void weight_make_resident(struct stream *s, struct weight *w)

@@ -31,7 +31,7 @@ utter_status stage_run(const struct stage_settings *settings, const struct reffi
     struct stream *s = NULL;
     struct binder b = {.error = e};
     utter_status status;
-    if ((status = checkpoint_open(&ck, settings->checkpoint, NULL, e)) != UTTER_OK) goto done;
+    if ((status = checkpoint_open(&ck, settings->checkpoint, NULL, NULL, e)) != UTTER_OK) goto done;
     if ((status = device_create_cpu(&d, &settings->device, e)) != UTTER_OK) goto done;
     if ((status = stream_create(&s, d, NULL, 0, e)) != UTTER_OK) goto done;
     b.checkpoint = ck;

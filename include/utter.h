@@ -232,13 +232,13 @@ typedef struct utter_request {
     const utter_voice *voice;  /* NULL: the model's built-in voice */
     const char *language;      /* a code such as "en"; NULL: the model's own choice */
     uint64_t seed;             /* UTTER_SEED_RANDOM (the default): one is drawn, see utter_output_info */
-    int32_t max_tokens;       /* most speech tokens (1/25 s each) of one piece of text, obeyed to the letter, 1001 at most;
+    int32_t max_tokens; /* most speech tokens (1/25 s each) of one piece of text, obeyed to the letter, 1001 at most;
                                        0: a limit that follows from the length of the text, and an end to endless
                                        repetition */
-    int32_t top_k;            /* 0: off */
-    float top_p, min_p;       /* above 0 to 1, 1: off; 0 to 1, 0: off */
-    float temperature;        /* 0: always the likeliest token */
-    float repetition_penalty; /* 1: off; 0.01 to 100 */
+    int32_t top_k;      /* 0: off */
+    float top_p, min_p; /* above 0 to 1, 1: off; 0 to 1, 0: off */
+    float temperature;  /* 0: always the likeliest token */
+    float repetition_penalty;          /* 1: off; 0.01 to 100 */
     float exaggeration, cfg_weight;    /* >= 0 */
     int32_t cfm_steps;                 /* 1 to 100: steps of the flow; few are fast, the default sounds as published */
     int32_t stream;                    /* UTTER_STREAM_OFF: samples come piece by piece, each piece computed as a whole.
@@ -252,12 +252,14 @@ typedef struct utter_request {
     float sentence_silence;        /* seconds of silence between pieces of a long text, 0 to 10 */
     int32_t drop_pulled;           /* 1: samples are forgotten once pulled, so that long texts need little memory;
                                       utter_task_read is then refused */
-    int32_t stream_first_prompt_tokens; /* how many of the last tokens of the voice's prompt the first chunk sees; 0: all.
+    int32_t
+        stream_first_prompt_tokens; /* how many of the last tokens of the voice's prompt the first chunk sees; 0: all.
                                       The prompt is most of a first chunk's work: fewer give sound sooner */
-    int32_t stream_serial;         /* 1: no token is made before it is its turn. 0 (default): the next tokens are made while a
+    int32_t stream_serial; /* 1: no token is made before it is its turn. 0 (default): the next tokens are made while a
                                       chunk becomes sound, on one of the model's threads; and with UTTER_STREAM_OFF those of
                                       the next pieces together with this one's, which takes less time in all, while the
-                                      first piece takes longer. The samples are the same bytes, step by step, either way */
+                                      first piece takes longer. 2: as 0, but up to its first sound a task makes only what
+                                      that needs. The samples are the same bytes, step by step, each way */
 } utter_request;
 
 /* Fills in the defaults of the model (NULL: of Chatterbox Turbo). */

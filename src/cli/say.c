@@ -124,9 +124,12 @@ static const struct option options[] = {
      .help = "Tokens of the voice's prompt that the first chunk sees; fewer give sound sooner; 0: all."},
 
     {"--pipeline", NULL, OPTION_SWITCH, AT(pipeline),
-     .help = "Make tokens before it is their turn: the next ones while a chunk becomes sound, where there are two "
-             "threads or more, and with --stream off those of the next sentences together with this one's. This is the "
-             "default; --no-pipeline makes one after the other. The sound is the same."},
+     .help =
+         "Make tokens before it is their turn: the next ones while a chunk becomes sound, where there are two "
+         "threads or more, and with --stream off those of the next sentences together with this one's (for a "
+         "loudspeaker or "
+         "a pipe once the first one has sounded). This is the default; --no-pipeline makes one after the other. The "
+         "sound is the same."},
 
     {.type = OPTION_HEADING, .help = "Reports"},
     {"--json", NULL, OPTION_SWITCH, AT(json),
@@ -158,6 +161,12 @@ struct run {
 
 /* ---- the request ---- */
 
+/* Somebody waits for the first sound. */
+static bool listens(const struct run *run)
+{
+    return run->outlet.player || run->to_pipe;
+}
+
 static bool streams(const struct settings *s)
 {
     return s->first_chunk_tokens != UNSET_INTEGER || s->chunk_tokens != UNSET_INTEGER;
@@ -170,7 +179,7 @@ static int32_t default_stream_mode(const struct run *run)
     const bool only_played = run->outlet.player && !run->s.output && !run->s.output_dir;
     if (streams(&run->s)) return UTTER_STREAM_ON;
     if (run->seeded) return only_played ? UTTER_STREAM_ON : UTTER_STREAM_OFF;
-    return run->outlet.player || run->to_pipe ? UTTER_STREAM_AUTO : UTTER_STREAM_OFF;
+    return listens(run) ? UTTER_STREAM_AUTO : UTTER_STREAM_OFF;
 }
 
 static int32_t stream_mode(const struct run *run)
@@ -192,7 +201,7 @@ static utter_request make_request(const struct run *run)
     r.seed = s->seed == -1 ? UTTER_SEED_RANDOM : (uint64_t)s->seed;
     r.stream = stream_mode(run);
     r.drop_pulled = 1;
-    r.stream_serial = !s->pipeline;
+    r.stream_serial = !s->pipeline ? 1 : listens(run) ? 2 : 0;
 #define TAKE_INTEGER(to, from)                                                                                         \
     if (s->from != UNSET_INTEGER) r.to = (int32_t)s->from
 #define TAKE_NUMBER(to, from)                                                                                          \

@@ -158,7 +158,7 @@ static utter_status check_request(const utter_request *r, struct error *e)
         {"stream_first_prompt_tokens", r->stream_first_prompt_tokens, 0, INT32_MAX},
         {"sentence_silence", (double)r->sentence_silence, 0, 10},
         {"drop_pulled", r->drop_pulled, 0, 1},
-        {"stream_serial", r->stream_serial, 0, 1},
+        {"stream_serial", r->stream_serial, 0, 2},
     };
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         const utter_status s = check_range(fields[i].name, fields[i].value, fields[i].min, fields[i].max, e);
@@ -298,7 +298,7 @@ static utter_status end_piece(struct utter_task *t)
  * for itself. */
 static int tokens_ahead(const struct utter_task *t)
 {
-    if (t->request.stream == UTTER_STREAM_OFF || t->request.stream_serial || t->n_samples == 0) return 0;
+    if (t->request.stream == UTTER_STREAM_OFF || t->request.stream_serial == 1 || t->n_samples == 0) return 0;
     return t->governor.tokens;
 }
 
@@ -362,7 +362,9 @@ static utter_status open_piece(struct utter_task *t)
 /* The tokens of the next pieces are made together with this one's, where nobody waits for its first sound. */
 static void queue_piece(struct utter_task *t)
 {
-    if (t->request.stream != UTTER_STREAM_OFF || t->request.stream_serial || t->queued == t->n_pieces) return;
+    const int32_t serial = t->request.stream_serial;
+    if (t->request.stream != UTTER_STREAM_OFF || serial == 1 || t->queued == t->n_pieces) return;
+    if (serial == 2 && t->n_samples == 0) return;
     const struct utterance_options o = piece_options(t, t->queued);
     if (utterance_queue(t->utterance, t->pieces.items[t->queued].spoken, &o)) t->queued++;
 }

@@ -109,6 +109,7 @@ static void a_bad_request_is_refused_and_changes_nothing(void **state)
     BAD(sentence_silence, -1);
     BAD(sentence_silence, NAN);
     BAD(drop_pulled, 2);
+    BAD(stream_serial, 3);
     BAD(struct_size, 0);
 #undef BAD
     for (int i = 0; i < n; i++) {

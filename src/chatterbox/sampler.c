@@ -10,6 +10,7 @@ struct sampler {
     enum sampler_order order;
     int n_vocab, n; /* n: choices that are left */
     struct sampler_choice *choices;
+    uint32_t *bits;        /* [n_vocab], for keep_top_k */
     unsigned char *listed; /* [n_vocab]: in the history */
 };
 
@@ -51,9 +52,10 @@ utter_status sampler_create(struct sampler **out, enum sampler_order order, int 
         s->order = order;
         s->n_vocab = n_vocab;
         s->choices = mem_calloc((size_t)n_vocab, sizeof *s->choices);
+        s->bits = mem_calloc((size_t)n_vocab, sizeof *s->bits);
         s->listed = mem_calloc((size_t)n_vocab, 1);
     }
-    if (!s || !s->choices || !s->listed) {
+    if (!s || !s->choices || !s->bits || !s->listed) {
         sampler_free(&s);
         return error_set(e, UTTER_OUT_OF_MEMORY, "no memory for a sampler over %d tokens", n_vocab);
     }
@@ -65,6 +67,7 @@ void sampler_free(struct sampler **s)
 {
     if (!*s) return;
     mem_free((*s)->choices);
+    mem_free((*s)->bits);
     mem_free((*s)->listed);
     mem_free(*s);
     *s = NULL;
@@ -120,25 +123,29 @@ static uint32_t ordered_bits(float f)
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-/* Keeps the scores from the k-th largest up, ties included: the k-th largest is found a byte of its bits at a time. */
+/* Keeps the scores from the k-th largest up, ties included: the k-th largest is found a byte of its bits at a time, each time
+ * among those that begin like it. */
 static void keep_top_k(struct sampler *s, int k)
 {
     if (k == 0 || k >= s->n) return;
-    uint32_t prefix = 0, mask = 0;
+    uint32_t largest = 0;
+    int n = s->n;
+    for (int i = 0; i < n; i++) s->bits[i] = ordered_bits(s->choices[i].score);
     for (int shift = 24; shift >= 0; shift -= 8) {
-        int count[256] = {0};
-        for (int i = 0; i < s->n; i++) {
-            const uint32_t bits = ordered_bits(s->choices[i].score);
-            if ((bits & mask) == prefix) count[bits >> shift & 255]++;
-        }
+        int count[256] = {0}, alike = 0;
+        for (int i = 0; i < n; i++) count[s->bits[i] >> shift & 255]++;
         uint32_t digit = 255;
         while (count[digit] < k) k -= count[digit--];
-        prefix |= digit << shift;
-        mask |= 255u << shift;
+        largest |= digit << shift;
+        for (int i = 0; i < n; i++) {
+            s->bits[alike] = s->bits[i];
+            alike += (s->bits[i] >> shift & 255) == digit;
+        }
+        n = alike;
     }
     int kept = 0;
     for (int i = 0; i < s->n; i++)
-        if (ordered_bits(s->choices[i].score) >= prefix) s->choices[kept++] = s->choices[i];
+        if (ordered_bits(s->choices[i].score) >= largest) s->choices[kept++] = s->choices[i];
     s->n = kept;
 }
 

@@ -220,6 +220,7 @@ CPU_BF16_KERNELS(X) /* for tests: the scalar table has none */
 #undef X
 
 /* Scratch of a tile, in floats. */
+enum { LINEAR_BLOCKS = 6 }; /* blocks of rows whose sums a tile of few rows keeps */
 size_t product_scratch(const struct cpu_kernels *k, const struct product *p);
 size_t attention_scratch(const struct cpu_kernels *k, const struct attention *a);
 

@@ -243,7 +243,7 @@ size_t product_scratch(const struct cpu_kernels *k, const struct product *p)
     const size_t tap_step = (size_t)(p->tap_step < 0 ? -p->tap_step : p->tap_step);
     const size_t rows_of_x = (block - 1) * (size_t)p->row_step + (taps > 0 ? (taps - 1) * tap_step : 0) + 1;
     const size_t narrow = in * panel + taps * ((in + 1) / 2) * panel, wide = taps * in * panel + rows_of_x * in;
-    return block * panel + (narrow > wide ? narrow : wide);
+    return LINEAR_BLOCKS * block * panel + (narrow > wide ? narrow : wide);
 }
 
 static struct product make_product(struct array out, struct array x, const struct weight *w, const struct epilogue *e)

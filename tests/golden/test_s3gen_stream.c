@@ -326,7 +326,7 @@ static size_t resident_bytes(void)
 static void many_lengths_do_not_grow_memory(void **state)
 {
     (void)state;
-#ifdef __SANITIZE_ADDRESS__
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
     /* Slow, and what was freed is kept aside for a while: here only what is read and written counts. */
     enum { LENGTHS = 12 };
     const size_t slack = (size_t)320 << 20;

@@ -10,6 +10,6 @@ trap 'rm -rf "$work"' EXIT
 cd "$source/src"
 $cc -std=c11 -O2 -D_GNU_SOURCE -ffp-contract=off -Wall -Wextra -Wconversion -Wno-sign-conversion -Wshadow -Werror -static \
   -I. -I../include -I../tests/cross -I../tests/unit -o "$work/test-kernels" ../tests/unit/test_kernels.c \
-  base/{arena,cancel,error,mem,pool,rng,tensor}.c device/device.c \
+  base/{arena,cancel,error,map,mem,pool,rng,tensor}.c device/device.c \
   device/cpu/{attention,cpu,detect,limits,listen,neon,product,rowwise,transform16,vocoder,weight}.c device/cpu/scalar/*.c -lm -lpthread
 "$qemu" "$work/test-kernels" 20261129 8 # rounds: the emulator is slow

@@ -8,6 +8,7 @@ DIR/heldout.tsv (200 sentences of nine kinds, the last column in words) and DIR/
 sentences is in text.tsv.
 """
 import argparse
+import collections
 import glob
 import gzip
 import os
@@ -341,6 +342,34 @@ def word_lists(rng, n):
     return out
 
 
+def coverage(rng, counts, total):
+    """Lists of words with small words between them, so that each word of English stands in the text as often as the cube
+    root of its use asks for: `counts` is how often it stands there already, `total` how many words may be added. Known words come too."""
+    from wordfreq import zipf_frequency
+    words = {}
+    for w in sorted(x.strip() for x in open("/usr/share/dict/american-english")):
+        if re.match(r"^[A-Za-z][a-z]{1,14}$", w) and (w.islower() or w.lower() not in words):
+            words[w.lower()] = w
+    use = {k: 10 ** (zipf_frequency(k, "en") / 3) for k in words if zipf_frequency(k, "en") > 1.5}
+    need = lambda f, k: max(min(2, use[k] / 10), f * use[k] - 3 - counts.get(k, 0))
+    lo, hi = 0.0, 10.0
+    for _ in range(40):                                    # the factor that spends the total
+        mid = (lo + hi) / 2
+        lo, hi = (mid, hi) if sum(need(mid, k) for k in use) < total else (lo, mid)
+    bag = [words[k] for k in use for _ in range(int(need(lo, k) + rng.random()))]
+    rng.shuffle(bag)
+    small = ["the", "a", "of the", "in the", "and", "and the", "to", "for", "with", "or", "is", "are", "on", "at a", "from", "his", "her", "their", "was", "by"]
+    out, k = [], 0
+    while k < len(bag):
+        n = rng.choice([3, 4, 5, 5, 6, 6, 7])
+        ws, s = bag[k:k + n], rng.choice(["", "", "The ", "A ", "My ", "This ", "Some ", "No ", "She said ", "They saw "])
+        for i, w in enumerate(ws):
+            s += w + (rng.choice(".....?!") if i == len(ws) - 1 else rng.choice([" ", " ", ", ", f" {rng.choice(small)} ", f" {rng.choice(small)} "]))
+        out.append(s[0].upper() + s[1:])
+        k += n
+    return out
+
+
 def joined(rng, rows, n):
     """Long sentences: two or three shorter ones with a conjunction or a semicolon between them."""
     base = [r[1] for r in rows if 5 <= len(r[1].split()) <= 14 and r[1].endswith(".") and not re.search(r'["()]', r[1])]
@@ -405,7 +434,15 @@ def main():
     ap.add_argument("--out", required=True)
     ap.add_argument("--limit", type=int, default=150000)
     ap.add_argument("--more", type=int, default=122000, help="sentences beyond the first choice: other glosses and verses, figures, word lists")
+    ap.add_argument("--coverage", type=int, default=0, help="only add coverage.tsv to what is there: so many words that text.tsv has too seldom")
     a = ap.parse_args()
+    if a.coverage:
+        lines = [l.split("\t") for l in open(os.path.join(a.out, "text.tsv"))]
+        counts = collections.Counter(w for l in lines for w in re.findall(r"[a-z]+", l[1].lower()))
+        with open(os.path.join(a.out, "coverage.tsv"), "w") as f:
+            for i, s in enumerate(coverage(random.Random(17), counts, a.coverage), len(lines)):
+                f.write(f"{i}\t{s}\tcoverage\n")
+        return
     rng = random.Random(7)
     ex, gl = wordnet()
     pools = [("wn-example", ex, 60000), ("fortune", fortunes(), 20000), ("devil", devil(), 4000), ("bible", bible(), 10000),

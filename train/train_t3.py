@@ -49,6 +49,16 @@ def forward(m, x, p):
     return t.ln_f(x)
 
 
+def hold_key_biases(m):
+    """The key biases to 0, and kept there. A bias of the keys adds the same to all scores of a query, which the soft-max takes
+    out: its gradient is nothing but rounding, and Adam makes full steps of it (they had walked to 11)."""
+    D = m.dim
+    for b in m.tfmr.h:
+        with torch.no_grad():
+            b.attn.c_attn.bias[D:2 * D] = 0
+        b.attn.c_attn.bias.register_hook(lambda g: torch.cat([g[:D], torch.zeros_like(g[D:2 * D]), g[2 * D:]]))
+
+
 def read_text(a):
     """The tokens of every sentence, at the beginning of a row and after another sentence."""
     bpe, norm = C.BPE(a.data), {int(i): C.punc_norm(t) for i, t in C.read_tsv(os.path.join(a.data, "text.tsv")).items()}
@@ -160,7 +170,7 @@ def main():
         nn.init.normal_(e.weight, std=0.05)
     path, full = os.path.join(a.out, "t3.pt"), os.path.join(a.out, "t3-resume.pt")
     params = [p for p in list(m.parameters()) + list(heads.parameters()) if p.requires_grad]
-    opt = C.Adam([{"params": [p for p in params if p.dim() > 1], "weight_decay": 0.05},
+    opt = C.Adam([{"params": [p for p in params if p.dim() > 1], "weight_decay": 0.1},
                   {"params": [p for p in params if p.dim() <= 1], "weight_decay": 0.0}], device=dev)
     step = 0
     if os.path.exists(full):
@@ -171,6 +181,7 @@ def main():
     elif os.path.exists(path):
         m.load_state_dict(C.load(path, dev))
         print("t3 goes on from", path, flush=True)
+    hold_key_biases(m)
     spk = C.speaker_vectors(dev)[0]
     text = read_text(a)
     print("t3 has read the text", flush=True)

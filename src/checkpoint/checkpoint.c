@@ -227,11 +227,11 @@ const char *checkpoint_variant(const struct checkpoint *ck)
     const struct tensor *wpe = checkpoint_find(ck, "t3.tfmr.wpe.weight"),
                         *text = checkpoint_find(ck, "t3.text_emb.weight");
     if (wpe) {
-        const int64_t width = wpe->shape[wpe->n_dims - 1];
+        const int64_t width = wpe->n_dims == 2 ? wpe->shape[1] : 0;
         return width == 1024 ? "turbo" : width == 768 ? "nano" : "small";
     }
     if (!text || !checkpoint_find(ck, "t3.tfmr.norm.weight")) return "none";
-    return text->shape[0] == 704 ? "english" : "multilingual";
+    return text->n_dims == 2 && text->shape[0] == 704 ? "english" : "multilingual";
 }
 
 bool checkpoint_can_clone(const struct checkpoint *ck)

@@ -99,7 +99,7 @@ static enum dtype type_for(const struct item *item, const struct convert_options
     if (is_any(name, tables)) wanted = o->embedding;
     if (is_any(name, at_least_f16)) return DTYPE_F16;
     /* Blocks run along the inputs, the last dimension of what is written. */
-    const bool fits = item->out.shape[item->out.n_dims - 1] % dtype_block(wanted) == 0 && tensor_count(t) >= 1024;
+    const bool fits = tensor_count(t) >= 1024 && item->out.shape[item->out.n_dims - 1] % dtype_block(wanted) == 0;
     if (!fits) return DTYPE_F16;
     /* Every frame's choice among 6,563 codes passes through this one matrix. */
     if (wanted == DTYPE_Q4_0 && starts(name, "t3.speech_head.")) return DTYPE_Q8_0;
@@ -279,9 +279,9 @@ static void declare(struct conversion *c, const struct item *item)
 static utter_status check_norm(struct conversion *c, const struct item *item)
 {
     const struct layer *layer = &item->layer;
-    if (!layer->g || tensor_count(layer->g) == (size_t)layer->weight->shape[0]) return UTTER_OK;
-    return error_set(c->e, UTTER_MODEL_DAMAGED, "%s: tensor %s: expected %lld values, found %zu",
-                     checkpoint_tensor_file(c->ck, layer->g), layer->g->name, (long long)layer->weight->shape[0],
+    if (!layer->g || tensor_count(layer->g) == fold_rows(layer->weight)) return UTTER_OK;
+    return error_set(c->e, UTTER_MODEL_DAMAGED, "%s: tensor %s: expected %zu values, found %zu",
+                     checkpoint_tensor_file(c->ck, layer->g), layer->g->name, fold_rows(layer->weight),
                      tensor_count(layer->g));
 }
 

@@ -38,6 +38,11 @@ struct layer_shape fold_shape(const struct tensor *t, enum layer_kind kind)
     return (struct layer_shape){k, first, second};
 }
 
+size_t fold_rows(const struct tensor *t)
+{
+    return t->n_dims > 0 ? (size_t)t->shape[0] : 1;
+}
+
 bool fold_reorders(const struct tensor *t, enum layer_kind kind)
 {
     const struct layer_shape s = fold_shape(t, kind);
@@ -81,7 +86,7 @@ static void scale_row(float *v, size_t n, float magnitude)
 bool fold_f32(float *out, const struct layer *layer, enum layer_kind kind, struct cancel *cancel)
 {
     const struct tensor *t = layer->weight;
-    const size_t n = tensor_count(t), rows = (size_t)t->shape[0], width = n / rows;
+    const size_t n = tensor_count(t), rows = fold_rows(t), width = rows ? n / rows : 0;
     const bool reorders = fold_reorders(t, kind);
     float *plain = reorders ? mem_alloc(n * sizeof *plain) : out, g;
     bool done = plain != NULL;

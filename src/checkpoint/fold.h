@@ -31,6 +31,9 @@ bool fold_reorders(const struct tensor *t, enum layer_kind kind);
 bool fold_reorder(void *out, const void *data, size_t element, struct layer_shape s, enum layer_kind kind,
                   struct cancel *cancel);
 
+/* How many first indices a weight has, each with a norm of its own; a single value without dimensions is one. */
+size_t fold_rows(const struct tensor *t);
+
 /* The effective weight as floats in the order [k][out][in]; with a weight norm g v / |v|, the norm over all axes but the
  * first (g has one value for each first index of v: the caller checks). out: tensor_count(layer->weight) floats. False
  * when out of memory or cancelled. */

@@ -65,6 +65,19 @@ static void read_q4_0(const unsigned char *p, float *out)
     }
 }
 
+static void read_blocks(const struct tensor *t, void (*read)(const unsigned char *, float *), size_t first, size_t n,
+                        float *out)
+{
+    while (n > 0) {
+        const size_t skip = first % 32, take = n < 32 - skip ? n : 32 - skip;
+        const unsigned char *block = (const unsigned char *)t->data + first / 32 * types[t->type].bytes;
+        float whole[32];
+        read(block, take == 32 ? out : whole);
+        if (take < 32) memcpy(out, whole + skip, take * sizeof *out);
+        first += take, n -= take, out += take;
+    }
+}
+
 void tensor_read_f32(const struct tensor *t, size_t first, size_t n, float *out)
 {
     const unsigned char *p = t->data;
@@ -74,9 +87,6 @@ void tensor_read_f32(const struct tensor *t, size_t first, size_t n, float *out)
         memcpy(&v, p + (first + i) * sizeof v, sizeof v);                                                              \
         out[i] = (float)(expr);                                                                                        \
     }                                                                                                                  \
-    return
-#define READ_BLOCKS(fn)                                                                                                \
-    for (size_t i = 0; i < n; i += 32) fn(p + (first + i) / 32 * types[t->type].bytes, out + i);                       \
     return
     switch (t->type) {
     case DTYPE_F32: memcpy(out, p + first * 4, n * 4); return;
@@ -89,11 +99,10 @@ void tensor_read_f32(const struct tensor *t, size_t first, size_t n, float *out)
     case DTYPE_I16: READ(int16_t, v);
     case DTYPE_I32: READ(int32_t, v);
     case DTYPE_I64: READ(int64_t, v);
-    case DTYPE_Q8_0: READ_BLOCKS(read_q8_0);
-    case DTYPE_Q5_0: READ_BLOCKS(read_q5_0);
-    case DTYPE_Q4_0: READ_BLOCKS(read_q4_0);
+    case DTYPE_Q8_0: read_blocks(t, read_q8_0, first, n, out); return;
+    case DTYPE_Q5_0: read_blocks(t, read_q5_0, first, n, out); return;
+    case DTYPE_Q4_0: read_blocks(t, read_q4_0, first, n, out); return;
     case DTYPE_COUNT: break;
     }
 #undef READ
-#undef READ_BLOCKS
 }

@@ -53,13 +53,12 @@ struct tensor {
     int64_t shape[TENSOR_MAX_DIMS]; /* row-major: the last one is contiguous */
     const void *data;               /* not necessarily aligned to the element */
     size_t n_bytes;                 /* equals the product of shape in this type; checked by the reader */
-    bool in_file_map;               /* data lies in a mapped file: its pages may be dropped and come back by themselves */
+    bool in_file_map; /* data lies in a mapped file: its pages may be dropped and come back by themselves */
 };
 
 size_t tensor_count(const struct tensor *t); /* number of elements */
 
-/* Elements [first, first + n) as float, whatever the type (integers are converted). Quantised types need first and n to
- * be multiples of 32, or n to reach the end of a row of whole blocks. */
+/* Elements [first, first + n) as float, whatever the type (integers are converted). */
 void tensor_read_f32(const struct tensor *t, size_t first, size_t n, float *out);
 
 #endif

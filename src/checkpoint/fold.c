@@ -86,7 +86,7 @@ static void scale_row(float *v, size_t n, float magnitude)
 bool fold_f32(float *out, const struct layer *layer, enum layer_kind kind, struct cancel *cancel)
 {
     const struct tensor *t = layer->weight;
-    const size_t n = tensor_count(t), rows = fold_rows(t), width = rows ? n / rows : 0;
+    const size_t n = tensor_count(t), rows = fold_rows(t), width = n / rows;
     const bool reorders = fold_reorders(t, kind);
     float *plain = reorders ? mem_alloc(n * sizeof *plain) : out, g;
     bool done = plain != NULL;

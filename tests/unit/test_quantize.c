@@ -100,6 +100,29 @@ static utter_status convert_value(float value, enum dtype t, struct error *e)
     return s;
 }
 
+/* A row of a quantised tensor need not begin or end with a block: one value of a vector is such a row. */
+static void parts_of_blocks_are_read(void **state)
+{
+    (void)state;
+    static float x[96], whole[96];
+    static unsigned char packed[96 * 4];
+    rng_normal(rng_stream(5, "weights"), 0, 96, x);
+    for (enum dtype type = DTYPE_Q8_0; type <= DTYPE_Q4_0; type++) {
+        if (!quantize_writes(type)) continue;
+        const struct tensor t = {.type = type, .n_dims = 1, .shape = {96}, .data = packed};
+        quantize_f32(type, x, 96, packed);
+        tensor_read_f32(&t, 0, 96, whole);
+        for (size_t first = 0; first < 96; first++)
+            for (size_t n = 0; n <= 96 - first; n++) {
+                float part[97];
+                for (size_t i = 0; i < 97; i++) part[i] = -7;
+                tensor_read_f32(&t, first, n, part);
+                assert_memory_equal(part, whole + first, n * sizeof *part);
+                for (size_t i = n; i < 97; i++) assert_true(part[i] == -7);
+            }
+    }
+}
+
 static void values_that_do_not_fit_are_refused(void **state)
 {
     (void)state;
@@ -118,6 +141,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors_stay_within_their_bounds),
         cmocka_unit_test(quantised_again_nothing_moves),
+        cmocka_unit_test(parts_of_blocks_are_read),
         cmocka_unit_test(values_that_do_not_fit_are_refused),
     };
     return cmocka_run_group_tests_name("quantize", tests, NULL, NULL);

@@ -21,9 +21,7 @@ static const char *part_end(const char *text, const char *end)
             continue;
         else if (*p == '{' || *p == '[')
             depth++;
-        else if ((*p == '}' || *p == ']') && depth-- == 0)
-            return p;
-        else if (*p == ',' && depth == 0 && p - text >= PART_BYTES)
+        else if (((*p == '}' || *p == ']') && depth-- == 0) || (*p == ',' && depth == 0 && p - text >= PART_BYTES))
             return p;
     }
     return end;

@@ -11,6 +11,7 @@
 #include "device/cpu/simd/epilogue.inc"
 #include "device/cpu/simd/pack.inc"
 #include "device/cpu/simd/bf16.inc"
+#include "device/cpu/simd/scores.inc"
 #include "device/cpu/simd/attention_bf16.inc"
 
 void cpu_kernels_avx512_bf16(struct cpu_kernels *k)

@@ -365,6 +365,7 @@ class Adam:
         cuda = torch.device(device).type == "cuda"
         self.lr = torch.tensor(0.0, device=device)
         kw = dict(fused=True, capturable=True) if cuda else {}
+        self.norm, self.left = torch.tensor(100.0, device=device), torch.tensor(0.0, device=device)      # the usual norm; steps left out
         self.o = torch.optim.AdamW(groups, lr=self.lr if cuda else 1e-3, betas=betas, weight_decay=wd, eps=eps, **kw)
 
     def rate(self, v):
@@ -377,11 +378,24 @@ class Adam:
             else:
                 g["lr"] = v
 
-    def step(self, loss, params=None, clip=1.0):
+    def step(self, loss, params=None, clip=1.0, guard=0.0):
         self.o.zero_grad(set_to_none=True)
         loss.backward()
-        if clip:
-            torch.nn.utils.clip_grad_norm_(params, clip)
+        norm = torch.nn.utils.clip_grad_norm_(params, clip) if clip else None
+        if guard:                                          # a gradient so many times as long as usual changes nothing
+            ok = (norm < guard * self.norm).float()
+            self.left.add_(1 - ok)
+            self.norm.mul_(0.99).add_(torch.where(ok > 0, norm, guard * self.norm), alpha=0.01)
+            for p in params:
+                if p.grad is not None:
+                    p.grad.nan_to_num_(0.0, 0.0, 0.0).mul_(ok)
+            if self.lr.is_cuda:
+                self.lr.mul_(ok)
+                for g in self.o.param_groups:
+                    if g["lr"] is not self.lr:
+                        g["lr"].mul_(ok)
+            elif not _Capturable.on and not ok:
+                self.rate(0.0)
         if not _Capturable.on:                             # the CPU's AdamW does read values
             self.o.step()
 

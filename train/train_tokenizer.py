@@ -139,7 +139,10 @@ def encode(a, dev, part_list):
             tok.load_state_dict(C.load(path, dev))
             ready = True
         while ready and wait:
-            write_tokens(a, tok, dev, *wait.pop(0))
+            p, c = wait.pop(0)
+            write_tokens(a, tok, dev, p, c)
+            if a.drop:
+                os.remove(os.path.join(a.data, f"part{p:03d}.pcm"))
 
 
 def write_tokens(a, tok, dev, p, c):
@@ -193,6 +196,7 @@ def main():
     ap.add_argument("--tokens", type=int, default=12000)
     ap.add_argument("--encoders", type=int, default=8)
     ap.add_argument("--encode", type=int, default=-1)
+    ap.add_argument("--drop", action="store_true", help="remove the sound of a part when its tokens are written")
     a = ap.parse_args()
     dev = C.setup()
     torch.manual_seed(0)

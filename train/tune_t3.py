@@ -90,7 +90,7 @@ def main():
         a.out = folder
         return Sums(a, text, name)
 
-    out, text = a.out, T.read_text(a)
+    out, text = a.out, T.Texts(a.data)
     sets = {"all": read(out, "tokens-all.npz", text)}
     print(f"{sets['all'].n} rows", flush=True)
     stamp, extra = 0, a.extra and os.path.join(a.extra, "tokens-extra.npz")

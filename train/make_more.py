@@ -8,9 +8,9 @@ bible-kjv, anarchism, cfi-en, crawl-common, endless-sky-data, wesnoth-1.16-* (ca
 libreoffice-help-en-us, debian-reference-en, debian-faq, debian-history, debian-policy, debian-handbook, developers-reference, maint-guide,
 git-doc, postgresql-doc-15, python3.11-doc, perl-doc, fortune-anarchism, fortunes-bofh-excuses; installed: wordnet-base, wamerican,
 wbritish, miscfiles, iso-codes. BOOKS is a folder of books in plain text or Markdown whose head says "Year: N"; those of 1930 and before are
-read. Nearly all words of a sentence must stand in a dictionary. About 65 of 100 sentences are ordinary prose, 20 hold seldom words and
-names, 15 figures, dates, abbreviations, short answers and weak endings. Shuffled: every beginning of the first 55 of 100 has
-this mixture; those with seldom words all stand there, since no more than that may be spoken.
+read. Nearly all words of a sentence must stand in a dictionary. Shuffled: any beginning within the first half has the same mixture
+(about 65 of 100 sentences are prose, 20 about names and seldom words, 15 figures, dates, abbreviations, short answers, weak endings), and
+all that is there for the sake of seldom words stands in it, since no more may be spoken.
 """
 import argparse
 import collections
@@ -36,7 +36,8 @@ SHORT = "Mr Mrs Ms Dr St Prof Capt Col Gen Lt Sgt Rev Hon Messrs Mme Mlle Jr Sr 
 END = re.compile(r"(\S*[.!?][\"')]*)\s+(?=[\"'(A-Z0-9])")
 NO_END = re.compile(r"[\"'(]*([A-Z]|" + "|".join(map(re.escape, SHORT)) + r")\.$")
 
-SELDOM, FIRST = ("about-name", "definition", "book-seldom", "carrier"), 0.55       # kinds that all stand in this first share of the file
+FIRST = dict.fromkeys(("about-name", "definition", "book-seldom", "carrier"), 0.5) | dict.fromkeys(("figure", "short", "weak"), 0.8)      # the share of
+                                                           # the file, from its beginning, in which all of a kind stand
 
 
 def plain(s):
@@ -510,7 +511,7 @@ def main():
         take(*x)
     report("book and others", found, len(books), rest)
     rng = random.Random(22)
-    chosen = sorted(chosen, key=lambda x: rng.random() * (FIRST if x[0] in SELDOM else 1))
+    chosen = sorted(chosen, key=lambda x: rng.random() * FIRST.get(x[0], 1))
     with open(os.path.join(a.out, "more.tsv"), "w") as f:
         for i, (k, s) in enumerate(chosen, len(lines)):
             f.write(f"{i}\t{s}\t{k}\n")

@@ -6,7 +6,7 @@
 # T3 has GPU A for itself once the tokenizer is trained; flow and vocoder share GPU B.
 # Settings from the environment (defaults are those of the shipped voice, on two H200 and 32 cores):
 #   GPU_A, GPU_B  device numbers          JOBS  speaking processes         PARTS  parts of the corpus
-#   TOK_PARTS, FLOW_PARTS, VOC_PARTS      parts that these trainings hear  FIRST_PARTS  parts with which T3 begins
+#   TOK_PARTS, FLOW_PARTS, VOC_PARTS      parts that these trainings hear  FIRST_PARTS  parts in tokens.npz
 #   TOK_ARGS, VOC_ARGS, FLOW_ARGS, T3_ARGS  more arguments, e.g. --start
 #   TOK_SECONDS   of tokenizer training   FLOW_END  seconds after the start at which the flow is finished
 set -u

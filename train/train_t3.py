@@ -337,7 +337,7 @@ def main():
         return out
 
     val, part = {}, os.path.join("tok", a.hold_part)
-    clock, seen, saved, numbered = C.Clock(a.until, a.lr, warm=a.warm, decay_from=a.decay_from), 0, time.time(), 0
+    clock, seen, saved, numbered = C.Clock(a.until, a.lr, warm=a.warm, decay_from=a.decay_from), 0, time.time(), len(glob.glob(os.path.join(a.out, "t3-[0-9]*.pt")))
     ema, best, ce, kept, less = C.EMA(m, 0.999), float("inf"), float("inf"), None, 1.0
 
     def tensors():

@@ -223,6 +223,7 @@ def main():
     ap.add_argument("--start-rows", type=int, default=20000, help="sentences to begin with")
     ap.add_argument("--old-share", type=float, default=1.0, help="of the sentences of text.tsv in a pass")
     ap.add_argument("--warm", type=int, default=400, help="steps in which the rate rises")
+    ap.add_argument("--settle", type=int, default=3000, help="steps in which the loss may rise: a high rate does that to weights that were annealed")
     ap.add_argument("--every", type=int, default=1000, help="steps between two looks at the held-out loss")
     ap.add_argument("--save", type=float, default=120, help="seconds between two saves")
     a = ap.parse_args()
@@ -364,7 +365,7 @@ def main():
         print(f"t3 {step} {clock.frac() * clock.s:.0f}s rows seen {seen} train ce {v[0]:.3f} phones {v[1]:.3f} z {v[2]:.3f} scores {v[3]:.0f} | held-out {said} | "
               f"lr {clock.rate(step - first) * less:.2e} norm {opt.norm.item():.2f} left out {opt.left.item():.0f} queue {ready.qsize()}", flush=True)
         with torch.no_grad():
-            if ce < best:
+            if ce < best or step - first < a.settle:
                 best, kept = ce, [t.clone() for t in tensors()]
             elif not ce < best + 0.03 and kept:            # it has begun to break
                 for t, k in zip(tensors(), kept):

@@ -6,7 +6,7 @@
 # T3 has GPU A for itself once the tokenizer is trained; flow and vocoder share GPU B.
 # Settings from the environment (defaults are those of the shipped voice, on two H200 and 32 cores):
 #   GPU_A, GPU_B  device numbers          JOBS  speaking processes         PARTS  parts of the corpus
-#   TOK_PARTS, FLOW_PARTS, VOC_PARTS      parts that these trainings hear  FIRST_PARTS  parts in tokens.npz
+#   TOK_PARTS, VOC_PARTS  parts that these trainings hear
 #   TOK_ARGS, VOC_ARGS, FLOW_ARGS, T3_ARGS  more arguments, e.g. --start
 #   TOK_SECONDS   of tokenizer training   FLOW_END  seconds after the start at which the flow is finished
 set -u
@@ -18,7 +18,7 @@ bg() { log=$1; shift; setsid nohup env OMP_NUM_THREADS=4 PYTHONUNBUFFERED=1 PYTH
 cd "$T"
 echo "$END" >"$O/end"
 bg teacher env OMP_NUM_THREADS=1 nice python3 teacher.py --data "$D" --parts "$PARTS" --jobs "$JOBS" --twins "$TOK"
-bg tok env CUDA_VISIBLE_DEVICES="$A" python3 train_tokenizer.py --data "$D" --out "$O" --train-parts "$TOK" --first-parts "${FIRST_PARTS:-220}" --all-parts "$PARTS" --seconds "${TOK_SECONDS:-130}" ${TOK_ARGS:-}
+bg tok env CUDA_VISIBLE_DEVICES="$A" python3 train_tokenizer.py --data "$D" --out "$O" --train-parts "$TOK" --all-parts "$PARTS" --seconds "${TOK_SECONDS:-130}" ${TOK_ARGS:-}
 bg voc env CUDA_VISIBLE_DEVICES="$B" python3 train_vocoder.py --data "$D" --out "$O" --parts "${VOC_PARTS:-40}" --until "$END" ${VOC_ARGS:-}
-bg flow env CUDA_VISIBLE_DEVICES="$B" python3 train_flow.py --data "$D" --out "$O" --parts "${FLOW_PARTS:-160}" --until "$FLOW" ${FLOW_ARGS:-}
+bg flow env CUDA_VISIBLE_DEVICES="$B" python3 train_flow.py --data "$D" --out "$O" --until "$FLOW" ${FLOW_ARGS:-}
 bg t3 env CUDA_VISIBLE_DEVICES="$A" python3 train_t3.py --data "$D" --out "$O" --until "$END" ${T3_ARGS:-}

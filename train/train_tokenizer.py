@@ -6,7 +6,8 @@ The official encoder and quantiser are trained with a small decoder that is thro
 of each token it must tell the mel frames, the phoneme and the pitch. Two things keep out of the codes what no text can
 foretell: the mel asked for is that of a twin, the same speech with its noise drawn anew; and noise on the values before they are
 rounded makes codes that small differences do not flip. Silent tokens are pulled to the official code of silence (4299), which the
-engine appends to every sentence. Writes tokenizer.pt, tokens.npz (the first parts) and tokens-all.npz.
+engine appends to every sentence. Writes tokenizer.pt, for each part tok/partNNN.npz (tokens, phonemes) and mel/partNNN.npy, and at
+the end tokens-all.npz.
 """
 import argparse
 import os
@@ -131,7 +132,7 @@ def encode(a, dev, part_list):
     """Read the features of some parts as they come; once there is a trained tokenizer, write their tokens: OUT/tok/partNNN.npz."""
     tok, path, ready, wait = to_device(C.build_tokenizer(), dev).eval(), os.path.join(a.out, "tokenizer.pt"), False, []
     for k, p in enumerate(part_list):
-        wait.append((p, C.Corpus(a.data, [p], dev, want=("logmel", "phone"), quiet=True)))
+        wait.append((p, C.Corpus(a.data, [p], dev, want=("logmel", "phone", "mel"), quiet=True)))
         last = k == len(part_list) - 1
         while last and not os.path.exists(path):
             time.sleep(0.3)
@@ -141,7 +142,7 @@ def encode(a, dev, part_list):
         while ready and wait:
             p, c = wait.pop(0)
             write_tokens(a, tok, dev, p, c)
-            if a.drop:
+            if a.drop and p >= a.keep:
                 os.remove(os.path.join(a.data, f"part{p:03d}.pcm"))
 
 
@@ -163,6 +164,9 @@ def write_tokens(a, tok, dev, p, c):
     np.savez(out + ".tmp.npz", ids=np.array(c.ids, np.int32), len=np.array(c.len, np.int32), tail=np.array(c.tail, np.int16),
              tok=code.cpu().numpy().astype(np.uint16), phone=c.phone.cpu().numpy())
     os.replace(out + ".tmp.npz", out)
+    out = os.path.join(a.out, "mel", f"part{p:03d}.npy")
+    np.save(out + ".tmp.npy", c.mel.cpu().numpy())         # float16
+    os.replace(out + ".tmp.npy", out)
 
 
 def merge(a, parts, name):
@@ -189,21 +193,22 @@ def main():
     ap.add_argument("--data", required=True)
     ap.add_argument("--out", required=True)
     ap.add_argument("--train-parts", type=int, default=20)
-    ap.add_argument("--first-parts", type=int, default=64, help="whose tokens are written first, so that T3 can begin")
     ap.add_argument("--all-parts", type=int, default=128)
     ap.add_argument("--noise", type=float, default=0.15)
     ap.add_argument("--seconds", type=float, default=120, help="of training, after the data is read")
     ap.add_argument("--tokens", type=int, default=12000)
     ap.add_argument("--encoders", type=int, default=8)
     ap.add_argument("--encode", type=int, default=-1)
-    ap.add_argument("--drop", action="store_true", help="remove the sound of a part when its tokens are written")
+    ap.add_argument("--drop", action="store_true", help="remove the sound of a part when its tokens and its mel are written")
+    ap.add_argument("--keep", type=int, default=0, help="but not that of so many first parts")
     a = ap.parse_args()
     dev = C.setup()
     torch.manual_seed(0)
+    for x in ("tok", "mel"):
+        os.makedirs(os.path.join(a.out, x), exist_ok=True)
     if a.encode >= 0:                                      # one of the encoding helpers
         k, n = a.encode, a.encoders
         return encode(a, dev, range(k, a.all_parts, n))
-    os.makedirs(os.path.join(a.out, "tok"), exist_ok=True)
     helpers = [subprocess.Popen([sys.executable, os.path.abspath(__file__), *sys.argv[1:], "--encode", str(k)]) for k in range(a.encoders)]
     path = os.path.join(a.out, "tokenizer.pt")
     if not os.path.exists(path):
@@ -212,7 +217,6 @@ def main():
         train(a, tok, c, dev, time.time() + a.seconds)
         C.save(path, {k: (v.half() if k.startswith(("encoder", "quantizer")) else v).cpu() for k, v in tok.state_dict().items()})
         del c, tok
-    merge(a, a.first_parts, "tokens.npz")
     merge(a, a.all_parts, "tokens-all.npz")
     for h in helpers:
         h.wait()

@@ -117,9 +117,9 @@ def prepare(g, dev):
 @torch.no_grad()
 def flow_mels(a, c, dev, steps=2):
     """Mels that the flow makes from the teacher's tokens, with a prompt before each stretch, as in use."""
-    z = np.load(os.path.join(a.out, "tokens.npz"))
-    tok = torch.from_numpy(z["tok"][:c.n].astype(np.int64)).to(dev)
-    assert list(z["ids"][:len(c.ids)]) == c.ids
+    zs = [np.load(C.wait_for(os.path.join(a.out, "tok", f"part{p:03d}.npz"))) for p in range(a.parts)]
+    assert sum((z["ids"].tolist() for z in zs), []) == c.ids
+    tok = torch.from_numpy(np.concatenate([z["tok"] for z in zs]).astype(np.int64)).to(dev)
     flow = C.build_flow().to(dev).eval()
     flow.load_state_dict(C.load(os.path.join(a.out, "flow.pt"), dev))
     xvec, est = C.speaker_vectors(dev)[1], flow.decoder.estimator
@@ -133,13 +133,9 @@ def flow_mels(a, c, dev, steps=2):
         n = len(s)
         real = c.cut(c.mel, s, L).view(n, 2 * L, 80).float().transpose(1, 2)
         with C.amp(dev):
-            mu = TF.encode(flow, spk, c.cut(tok, s, L), torch.full((n,), L, device=dev))
-        mask, sp = torch.ones(n, 1, 2 * L, device=dev), spk.expand(n, -1)
+            mu = TF.encode(flow, c.cut(tok, s, L), torch.full((n,), L, device=dev))
         cond = real * (torch.arange(2 * L, device=dev) < 2 * P)
-        x = torch.randn_like(mu)
-        for i in range(steps):
-            t = torch.full((n,), i / steps, device=dev)
-            x = x + est(x, mask, mu, t, sp, cond, r=t + 1 / steps) / steps
+        x = TF.sample(est, mu, spk.expand(n, -1), cond, steps)
         err.append((x - real)[..., 2 * P:].abs().mean().item())
         put = (s[:, None] + torch.arange(P, L, device=dev)).flatten()
         out[put] = x[..., 2 * P:].transpose(1, 2).reshape(-1, 160).half()
